@@ -1,0 +1,1 @@
+"""Recipes and suites: schema, loading, overriding, hashing; and the errors users see."""

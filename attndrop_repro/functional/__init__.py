@@ -1,0 +1,1 @@
+"""Pure functions on tensors: the papers' equations, one concept a file."""

@@ -1,0 +1,128 @@
+"""The interface of a method: a class that overrides the hooks it needs, and nothing else.
+
+What a method does is recognised by the hooks it overrides, never by its name or type. Hooks that
+rewrite something chain in any number; hooks that take something over (`attend`, `objective`,
+`learner`) can be held by one method of a composition only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from torch import Tensor, nn
+
+from attndrop_repro.methods.call import AttentionCall, Site, Step, Taps
+from attndrop_repro.methods.settings import Settings
+
+S = TypeVar("S", bound=Settings)
+
+CHAINED = ("begin_step", "rewrite", "weight", "hidden", "penalty")
+EXCLUSIVE = ("attend", "objective", "learner")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the outputs are for.
+
+    Attributes:
+        criterion: Task loss of outputs (B, ..., classes) and targets; a scalar mean.
+        real: Boolean (B, ...) over the outputs' leading shape, True where a position counts (A13:
+            padding never does); None: all do.
+    """
+
+    criterion: Callable[[Tensor, Any], Tensor]
+    real: Tensor | None = None
+
+
+class Learner(Protocol):
+    """A module of a method's own, kept apart from the model: its parameters never enter the model's."""
+
+    def modules(self) -> nn.Module:
+        """What has parameters; saved in the checkpoint."""
+
+    def update(self, evaluate: Callable[..., Tensor], x: Any, y: Any, task: Task) -> dict[str, float]:
+        """One update on this batch after the model's own step; returns what to log.
+
+        Args:
+            evaluate: ``evaluate(x, drop=bool)``: outputs of the model with or without the method.
+            x: Inputs of the batch.
+            y: Targets.
+            task: What the outputs are for.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on bit by bit: tensors by flat name, optimiser included."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores what `state_dict` gave."""
+
+
+class Method(Generic[S]):
+    """One regulariser.
+
+    Class attributes:
+        name: As users write it.
+        reference: Paper, year, section or equation.
+        notes: Open points and errata that bear on it, in a sentence or two.
+        passes: Forward passes a training step.
+        stochastic: Whether two passes over the same batch differ.
+        needs: Places whose sites it must find in a model, at least one each.
+    """
+
+    name: ClassVar[str]
+    reference: ClassVar[str]
+    notes: ClassVar[str] = ""
+    Settings: ClassVar[type[Settings]] = Settings
+    passes: ClassVar[int] = 1
+    stochastic: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, settings: S) -> None:
+        self.settings = settings
+
+    @classmethod
+    def overrides(cls, hook: str) -> bool:
+        """Whether this class has its own version of a hook."""
+        return getattr(cls, hook) is not getattr(Method, hook)
+
+    @property
+    def idle(self) -> bool:
+        """Whether its strength is 0 for good: then it is never called, and the model is the plain one."""
+        return False
+
+    def begin_step(self, step: Step) -> None:
+        """Called before every training forward pass: draws of batch scope are made here."""
+
+    def rewrite(self, call: AttentionCall) -> AttentionCall:
+        """Changes what an attention computes on: keys, mask, values. Returns `call` itself if idle now."""
+        return call
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Takes over an attention whose logits must be touched; (B, H, Q, D). Others use `rewrite`."""
+        return call.run()
+
+    def weight(self, site: Site, weight: Tensor) -> Tensor:
+        """Changes the weight (out, in) of a linear layer for this forward."""
+        return weight
+
+    def hidden(self, site: Site, x: Tensor) -> Tensor:
+        """Changes activations (B, N, C) at a place."""
+        return x
+
+    def taps(self) -> frozenset[str]:
+        """The places that `penalty` wants to see: "attention", "fc1", "fc2"."""
+        return frozenset()
+
+    def penalty(self, taps: Taps) -> Tensor:
+        """A scalar added to the loss of this pass."""
+        raise AssertionError(f"{self.name} wants taps but has no penalty")
+
+    def objective(self, outputs: Sequence[Tensor], y: Any, task: Task) -> Tensor:
+        """The loss of a step from the outputs of its passes; penalties are added to it."""
+        return task.criterion(outputs[0], y)
+
+    def learner(self) -> Learner | None:
+        """Its own module and optimiser, if it has one."""
+        return None

@@ -1,0 +1,173 @@
+"""One attention as a method sees it: the same object for every library and model.
+
+Shapes: B batch, H heads, Q queries, K keys, D width of a head, N tokens, C model width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+AttentionKind = Literal["encoder-self", "decoder-self", "cross"]
+Place = Literal[
+    "attention",  # the product of soft-max and values
+    "attention-input",  # tokens as they enter an attention, before the projections
+    "qkv", "q", "k", "v", "proj", "fc1", "fc2",  # linear layers, by what they compute
+    "proj-output",  # what the output projection returns
+    "mlp-hidden",  # after the activation, as it enters fc2
+    "mlp-output",  # what fc2 returns
+    "residual",  # a whole residual branch, just before it is added
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where in a model a hook acts.
+
+    Attributes:
+        place: What is there.
+        layer: Position among the sites of this place, from 0, in order of depth.
+        layers: How many sites of this place the model has.
+        path: The module's name in the model, for messages.
+        kind: Which attention it is or belongs to.
+        heads: Attention heads (0 where it means nothing).
+        prefix_tokens: Class and register tokens at the start of the sequence.
+    """
+
+    place: Place
+    layer: int
+    layers: int
+    path: str
+    kind: AttentionKind = "encoder-self"
+    heads: int = 0
+    prefix_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """The inputs of one attention: after norms, rotation and grouping, before the scaled product.
+
+    Attributes:
+        q: Queries, (B, H, Q, D).
+        k: Keys, (B, H, K, D); grouped heads are already repeated to H.
+        v: Values, (B, H, K, D).
+        site: Where it is.
+        scale: The factor on Q K^T.
+        bias: Finite additive bias, broadcastable to (B, H, Q, K), or None.
+        allowed: Boolean, broadcastable to (B, H, Q, K); True: this key may be attended. None: all.
+        causal: Whether query i may attend key j only for j <= i (counted from the first).
+        dropout_p: Dropout on the attention weights, inverted scaling.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    site: Site
+    scale: float
+    bias: Tensor | None = None
+    allowed: Tensor | None = None
+    causal: bool = False
+    dropout_p: float = 0.0
+
+    def replace(self, **changes: Any) -> AttentionCall:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(B, H, Q, K) of the logits."""
+        return (*self.q.shape[:-1], self.k.shape[-2])
+
+    def visible(self) -> Tensor | None:
+        """`allowed` and the causal flag in one boolean, broadcastable to (B, H, Q, K), or None."""
+        if not self.causal:
+            return self.allowed
+        queries, keys = self.q.shape[-2], self.k.shape[-2]
+        past = torch.ones(queries, keys, dtype=torch.bool, device=self.q.device).tril()
+        return past if self.allowed is None else past & self.allowed
+
+    def drop_keys(self, keep: Tensor) -> AttentionCall:
+        """Forbids the keys where ``keep`` is False; (broadcastable to) (B, H, Q, K)."""
+        return self.replace(allowed=keep if self.allowed is None else keep & self.allowed)
+
+    def logits(self) -> Tensor:
+        """Scaled Q K^T without bias or mask, (B, H, Q, K)."""
+        return self.q @ self.k.transpose(-2, -1) * self.scale
+
+    def run(self) -> Tensor:
+        """The attention itself through torch's fused form: softmax(logits + bias) V, (B, H, Q, D)."""
+        mask: Tensor | None
+        if self.bias is None:
+            plain = self.causal and self.allowed is None
+            mask = None if plain else self.visible()
+        else:
+            plain, visible = False, self.visible()
+            mask = self.bias.to(self.q.dtype)
+            if visible is not None:
+                mask = mask.masked_fill(~visible, float("-inf"))
+        return F.scaled_dot_product_attention(
+            self.q, self.k, self.v, mask, self.dropout_p, is_causal=plain, scale=self.scale
+        )
+
+
+@dataclass(frozen=True)
+class AttentionTap:
+    """What an attention saw in this pass, for penalties.
+
+    Attributes:
+        call: The call as the model made it, before any perturbation.
+        x: Tokens before the projections, (B, N, C), or None where the adapter cannot see them.
+        w_q: Query projection, (H*D, C); likewise `w_k` and `w_v`.
+    """
+
+    call: AttentionCall
+    x: Tensor | None
+    w_q: Tensor | None
+    w_k: Tensor | None
+    w_v: Tensor | None
+
+
+@dataclass(frozen=True)
+class LinearTap:
+    """What a linear layer saw in this pass: input (B, ..., in) and weight (out, in)."""
+
+    site: Site
+    x: Tensor
+    weight: Tensor
+
+
+@dataclass
+class Taps:
+    """All taps of one forward pass, in order of execution."""
+
+    attention: list[AttentionTap] = field(default_factory=list)
+    linear: list[LinearTap] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The position in training when a forward pass begins.
+
+    Attributes:
+        index: Optimiser step, from 0.
+        total: Steps of the whole training, or 0 when nobody said.
+        pass_index: 0 or 1: which of the passes over the same batch this is.
+        attention: The attention sites of the model, in order.
+        device: Where draws must live.
+    """
+
+    index: int = 0
+    total: int = 0
+    pass_index: int = 0
+    attention: Sequence[Site] = ()
+    device: torch.device = torch.device("cpu")
+
+    @property
+    def progress(self) -> float:
+        """The share of training that is over, 0 to 1; 1 when the length is not known."""
+        return min(self.index / self.total, 1.0) if self.total > 0 else 1.0

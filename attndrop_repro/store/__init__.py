@@ -1,0 +1,1 @@
+"""The results store and the checkpoint format: schema, writer, reader."""
