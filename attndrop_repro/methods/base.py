@@ -37,12 +37,14 @@ class Task:
 
 
 class Learner(Protocol):
-    """A module of a method's own, kept apart from the model: its parameters never enter the model's."""
+    """A module of a method's own, kept apart: its parameters never enter the model's."""
 
     def modules(self) -> nn.Module:
         """What has parameters; saved in the checkpoint."""
 
-    def update(self, evaluate: Callable[..., Tensor], x: Any, y: Any, task: Task) -> dict[str, float]:
+    def update(
+        self, evaluate: Callable[..., Tensor], x: Any, y: Any, task: Task
+    ) -> dict[str, float]:
         """One update on this batch after the model's own step; returns what to log.
 
         Args:
@@ -89,18 +91,18 @@ class Method(Generic[S]):
 
     @property
     def idle(self) -> bool:
-        """Whether its strength is 0 for good: then it is never called, and the model is the plain one."""
+        """Whether its strength is 0 for good: then it is never called."""
         return False
 
     def begin_step(self, step: Step) -> None:
         """Called before every training forward pass: draws of batch scope are made here."""
 
     def rewrite(self, call: AttentionCall) -> AttentionCall:
-        """Changes what an attention computes on: keys, mask, values. Returns `call` itself if idle now."""
+        """Changes what an attention computes on; returns `call` itself where it changes nothing."""
         return call
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Takes over an attention whose logits must be touched; (B, H, Q, D). Others use `rewrite`."""
+        """Takes over an attention whose logits must be touched; (B, H, Q, D)."""
         return call.run()
 
     def weight(self, site: Site, weight: Tensor) -> Tensor:

@@ -100,7 +100,7 @@ class AttentionCall:
         return self.q @ self.k.transpose(-2, -1) * self.scale
 
     def run(self) -> Tensor:
-        """The attention itself through torch's fused form: softmax(logits + bias) V, (B, H, Q, D)."""
+        """The attention through torch's fused form: softmax(logits + bias) V, (B, H, Q, D)."""
         mask: Tensor | None
         if self.bias is None:
             plain = self.causal and self.allowed is None
@@ -165,7 +165,7 @@ class Step:
     total: int = 0
     pass_index: int = 0
     attention: Sequence[Site] = ()
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
     def progress(self) -> float:

@@ -58,7 +58,7 @@ IDENTITY: tuple[str, ...] = (
 
 
 class Measurement(TypedDict, total=False):
-    """What a measuring function returns for each metric; the store adds what it knows of the run."""
+    """What a measuring function returns; the store adds what it knows of the run."""
 
     metric: str
     value: float
