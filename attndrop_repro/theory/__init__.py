@@ -1,0 +1,1 @@
+"""What the papers prove and where they are wrong: the bound, the errata, the numbers they claim."""
