@@ -6,11 +6,31 @@ line, and moving data or changing machine must not make a run another run.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-Fraction = str | float  # "8/255" is kept as written; `config.fractions.value` gives its number
+from attndrop_repro.config.errors import UsageError
+from attndrop_repro.config.fractions import parse_fraction
+
+# Changing such a field changes no number of a run, so it is left out of `config_hash`.
+NO_NUMBERS: dict[str, Any] = {"changes_numbers": False}
+
+# The key of `settings` under which overrides wait until the run's method is known.
+FOR_ANY_METHOD = "*"
+
+
+def _fraction(written: str | float) -> str | float:
+    try:
+        parse_fraction(written, "size")
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return written
+
+
+# "8/255" is kept as written; `config.fractions.parse_fraction` gives its number.
+Fraction = Annotated[str | float, AfterValidator(_fraction)]
 
 
 class Section(BaseModel):
@@ -23,10 +43,16 @@ class Data(Section):
     """What is learned, and how it is split."""
 
     name: str = Field(description="a data set; `attndrop datasets` lists them")
-    image_size: int | None = Field(None, ge=1, description="pixels a side the model sees; none: native")
+    image_size: int | None = Field(
+        None, ge=1, description="pixels a side the model sees; none: native"
+    )
     train_images: int | None = Field(None, ge=1, description="use this many training images")
-    validation: float = Field(0.1, gt=0, lt=1, description="share of the training images, stratified")
-    test: float | None = Field(None, gt=0, lt=1, description="share, where no test set is published")
+    validation: float = Field(
+        0.1, gt=0, lt=1, description="share of the training images, stratified"
+    )
+    test: float | None = Field(
+        None, gt=0, lt=1, description="share, where no test set is published"
+    )
     split_seed: int = Field(0, ge=0, description="seed of the split; not the run's seed")
     label_noise: float = Field(0.0, ge=0, le=1, description="share of training labels replaced")
 
@@ -39,7 +65,7 @@ class Model(Section):
 
 
 class Augmentation(Section):
-    """What training images go through; all off by default. Draws depend on (seed, epoch, i) only."""
+    """What training images go through; all off by default; draws depend on (seed, epoch, i)."""
 
     shift: int = Field(0, ge=0, description="random translation by up to this many pixels")
     crop_padding: int = Field(0, ge=0, description="random crop after padding by this many pixels")
@@ -65,24 +91,31 @@ class Training(Section):
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
     weight_decay: float = Field(0.05, ge=0, description="not on biases, norms and embeddings")
     schedule: Literal["cosine", "constant"] = "cosine"
-    warmup_epochs: float = Field(0, ge=0, description="linear warm-up, inside the epochs")
+    warmup_epochs: float = Field(
+        0, ge=0, description="linear warm-up, inside the epochs; a shorter training ends in it"
+    )
     warmup_lr: float = Field(1e-6, ge=0)
     min_lr: float = Field(1e-6, ge=0)
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     clip_grad: float | None = Field(None, gt=0, description="norm")
     ema: float | None = Field(None, gt=0, lt=1, description="decay of the averaged weights")
     augmentation: Augmentation = Augmentation()
-    checkpoint_every: float = Field(1, gt=0, description="epochs between checkpoints")
-    snapshots: tuple[int, ...] = Field((), description="epochs whose weights are kept")
+    checkpoint_every: float = Field(
+        1, gt=0, description="epochs between checkpoints", json_schema_extra=NO_NUMBERS
+    )
+    snapshots: tuple[int, ...] = Field(
+        (), description="epochs whose weights are kept, if reached", json_schema_extra=NO_NUMBERS
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Training:
         if self.batch_size % self.accumulate:
-            raise ValueError("batch_size must be a multiple of accumulate")
-        if self.warmup_epochs > self.epochs:
-            raise ValueError("warmup_epochs must not exceed epochs")
-        if any(not 0 <= epoch <= self.epochs for epoch in self.snapshots):
-            raise ValueError("snapshots must lie between 0 and epochs")
+            raise ValueError(
+                f"batch_size = {self.batch_size} must be a multiple of accumulate = "
+                f"{self.accumulate}"
+            )
+        if any(epoch < 0 for epoch in self.snapshots):
+            raise ValueError("snapshots must be at least 0")
         return self
 
 
@@ -124,7 +157,7 @@ class Evaluation(Section):
 
 
 class Recipe(Section):
-    """A recipe; `config.load` reads one and `config.resolve` fixes its method and seed."""
+    """A recipe; `config.load` reads one, and a `config.spec.RunSpec` adds method and seed."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
     task: Literal["image-classification"] = "image-classification"
@@ -137,3 +170,11 @@ class Recipe(Section):
     )
     runtime: Runtime = Runtime()
     evaluation: Evaluation = Evaluation()
+
+    @field_validator("settings")
+    @classmethod
+    def _method_names(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        for name in settings:
+            if name != FOR_ANY_METHOD and not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+                raise ValueError(f"settings are given by method: {name!r} is no method's name")
+        return settings

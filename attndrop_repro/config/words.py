@@ -1,0 +1,101 @@
+"""The schema in words: every path in it, and what each field expects, for error messages."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+_WORDS: dict[Any, tuple[str, str]] = {
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: ("text", "texts"),
+    bool: ("true or false", "true or false each"),
+    type(None): ("null", "null each"),
+}
+
+
+def section(annotation: Any) -> type[BaseModel] | None:
+    """The model that an annotation stands for, if it is one."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return None
+
+
+def paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every dotted path of a field of `model`, sections left out."""
+    for name, info in model.model_fields.items():
+        inner = section(info.annotation)
+        if inner is None:
+            yield prefix + name
+        else:
+            yield from paths(inner, f"{prefix}{name}.")
+
+
+def find(model: type[BaseModel], keys: tuple[str | int, ...]) -> FieldInfo | None:
+    """The field at a path, or the innermost one on the way to it."""
+    current: type[BaseModel] | None = model
+    found: FieldInfo | None = None
+    for key in keys:
+        if current is None or key not in current.model_fields:
+            break
+        found = current.model_fields[str(key)]
+        current = section(found.annotation)
+    return found
+
+
+def expected(info: FieldInfo) -> str:
+    """What a field takes, with its range: "a whole number, at least 1, or null"."""
+    plain, null = _without_null(info.annotation)
+    words = _kind(plain)
+    limits = _range(info)
+    if limits:
+        words += f", {limits}"
+    if null:
+        words += ", or null" if limits else " or null"
+    return words
+
+
+def _without_null(annotation: Any) -> tuple[Any, bool]:
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return annotation, False
+    rest = [arg for arg in get_args(annotation) if arg is not type(None)]
+    if len(rest) == len(get_args(annotation)):
+        return annotation, False
+    return (rest[0] if len(rest) == 1 else Union[tuple(rest)]), True  # noqa: UP007
+
+
+def _kind(annotation: Any, many: bool = False) -> str:
+    if annotation in _WORDS:
+        return _WORDS[annotation][many]
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return "one of " + ", ".join(str(arg) for arg in args)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_kind(arg, many) for arg in args)
+    if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
+        return f"a list of {_kind(args[0], many=True)}, as in [a, b]"
+    if origin is tuple:
+        return f"a list of {len(args)} {_kind(args[0], many=True)}"
+    if origin is list:
+        return f"a list of {_kind(args[0], many=True)}, as in [a, b]"
+    return "a mapping of keys to values"
+
+
+def _range(info: FieldInfo) -> str:
+    limits = {}
+    for constraint in info.metadata:
+        for name in ("ge", "gt", "le", "lt"):
+            value = getattr(constraint, name, None)
+            if value is not None:
+                limits[name] = value
+    low = f"at least {limits['ge']}" if "ge" in limits else ""
+    low = f"above {limits['gt']}" if "gt" in limits else low
+    high = f"at most {limits['le']}" if "le" in limits else ""
+    high = f"below {limits['lt']}" if "lt" in limits else high
+    if "ge" in limits and "le" in limits:
+        return f"from {limits['ge']} to {limits['le']}"
+    return " and ".join(filter(None, (low, high)))
