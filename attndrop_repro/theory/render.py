@@ -65,4 +65,8 @@ def markdown() -> str:
 
 
 def _escape(text: str) -> str:
-    return "".join("\\" + c if c in "*_[]<>#|" else c for c in text)
+    """Outside of backticks nothing may be read as mark-up."""
+    pieces = text.split("`")
+    for i in range(0, len(pieces), 2):
+        pieces[i] = "".join("\\" + c if c in "*_[]<>#|" else c for c in pieces[i])
+    return "`".join(pieces)
