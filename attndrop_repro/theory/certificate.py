@@ -3,8 +3,8 @@
 Prior N(w_0, s^2 I) around the initial weights, which know nothing of the data; posterior
 N(w, s^2 I) around the trained ones. The scale s is chosen from a grid fixed beforehand, and the
 probability of failing is shared out over the grid and over the two places where chance enters: the
-data (McAllester) and the sampled weights (Hoeffding). For networks of any size it is usually vacuous,
-and says so.
+data (McAllester) and the sampled weights (Hoeffding). For networks of any size the bound is usually
+vacuous, and then it says so.
 """
 
 from __future__ import annotations
