@@ -1,8 +1,8 @@
 """The interface of a method: a class that overrides the hooks it needs, and nothing else.
 
 What a method does is recognised by the hooks it overrides, never by its name or type. Hooks that
-rewrite something chain in any number; hooks that take something over (`attend`, `objective`,
-`learner`) can be held by one method of a composition only.
+rewrite something chain in any number; hooks that take something over (`attend`, `objective`) can
+be held by one method of a composition only.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from attndrop_repro.methods.settings import Settings
 
 S = TypeVar("S", bound=Settings)
 
-CHAINED = ("begin_step", "rewrite", "weight", "hidden", "penalty")
-EXCLUSIVE = ("attend", "objective", "learner")
+CHAINED = ("begin_step", "rewrite", "weight", "hidden", "penalty", "learner")
+EXCLUSIVE = ("attend", "objective")
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
 from attndrop_repro.config.errors import UsageError, nearest
 from attndrop_repro.methods import registry
@@ -168,9 +168,51 @@ class Composite(Method[Settings]):
         return chosen(outputs, y, task)
 
     def learner(self) -> Learner | None:
-        """That of the one part which has one."""
-        holder = self._holder("learner")
-        return None if holder is None else holder.learner()
+        """Those of all parts that have one, as one."""
+        learners = {part.name: part.learner() for part in self._at_work}
+        found = {name: learner for name, learner in learners.items() if learner is not None}
+        return Learners(found) if found else None
+
+
+class Learners:
+    """The learners of several methods as one; their names are prefixed by the method's."""
+
+    def __init__(self, learners: Mapping[str, Learner]) -> None:
+        self.learners = dict(learners)
+
+    def modules(self) -> nn.Module:
+        """All their modules, by method."""
+        return nn.ModuleDict({name: each.modules() for name, each in self.learners.items()})
+
+    def update(
+        self, evaluate: Callable[..., Tensor], x: Any, y: Any, task: Task
+    ) -> dict[str, float]:
+        """One update of each."""
+        return {
+            f"{name}.{key}": value
+            for name, each in self.learners.items()
+            for key, value in each.update(evaluate, x, y, task).items()
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """All their states."""
+        return {
+            f"{name}/{key}": value
+            for name, each in self.learners.items()
+            for key, value in each.state_dict().items()
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores what `state_dict` gave."""
+        for name, each in self.learners.items():
+            prefix = f"{name}/"
+            each.load_state_dict(
+                {
+                    key.removeprefix(prefix): value
+                    for key, value in state.items()
+                    if key.startswith(prefix)
+                }
+            )
 
 
 def parts_of(method: Method[Any]) -> tuple[Method[Any], ...]:
