@@ -1,0 +1,106 @@
+"""Progress on stderr: bars on a terminal, now and then a plain line everywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from attndrop_repro.cli.output import stderr
+from attndrop_repro.config.progress import Progress as Reporter
+from attndrop_repro.config.progress import Silent
+
+EVERY_SECONDS = 5.0
+
+
+@contextmanager
+def show(label: str, *, quiet: bool) -> Iterator[Reporter]:
+    """Shows one piece of work while the block runs.
+
+    Args:
+        label: What is being done.
+        quiet: Show nothing.
+    """
+    if quiet:
+        yield Silent()
+    elif sys.stderr.isatty():
+        with bars() as live:
+            yield Bar(live, live.add_task(label, total=None, fields=""))
+    else:
+        yield Lines(label)
+
+
+def bars() -> Progress:
+    """Rich's live display with the columns that all our bars have."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[fields]}", markup=False),
+        TimeRemainingColumn(compact=True),
+        console=stderr(),
+        transient=True,
+    )
+
+
+class Bar:
+    """One bar of a live display."""
+
+    def __init__(self, live: Progress, task: TaskID) -> None:
+        self._live, self._task = live, task
+
+    def update(self, done: float, total: float, **fields: object) -> None:
+        """Moves the bar."""
+        self._live.update(self._task, completed=done, total=total, fields=words(fields))
+
+    def say(self, message: str) -> None:
+        """A line above the bars."""
+        self._live.console.print(message)
+
+
+class Lines:
+    """Plain lines: the first report, then one every few seconds, and the last."""
+
+    def __init__(self, label: str, every: float = EVERY_SECONDS) -> None:
+        self._label, self._every = label, every
+        self._started = time.monotonic()
+        self._next = self._started
+
+    def update(self, done: float, total: float, **fields: object) -> None:
+        """Writes a line if it is time for one."""
+        now = time.monotonic()
+        if now < self._next and done < total:
+            return
+        self._next = now + self._every
+        parts = [f"{self._label}: {number(done)}/{number(total)}", words(fields)]
+        if 0 < done < total:
+            parts.append(f"{duration((now - self._started) * (total - done) / done)} left")
+        self.say("  ".join(part for part in parts if part))
+
+    def say(self, message: str) -> None:
+        """Writes the line."""
+        print(message, file=sys.stderr, flush=True)
+
+
+def words(fields: Mapping[str, object]) -> str:
+    """``loss 0.41  accuracy 0.93`` for what a report carries beside its position."""
+    return "  ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in fields.items())
+
+
+def number(value: object) -> str:
+    """Four significant digits for numbers, anything else as it is."""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+    return str(value)
+
+
+def duration(seconds: float) -> str:
+    """``7 s``, ``3 min 20 s``, ``5 h 10 min``: two units at most."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,67 @@
+"""What was said before the command, and what every command has at hand: store, messages, progress."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from attndrop_repro.config.progress import Progress
+    from attndrop_repro.store import Store
+
+
+def default_results() -> Path:
+    """$ATTNDROP_RESULTS, else ./results."""
+    return Path(os.environ.get("ATTNDROP_RESULTS") or "results")
+
+
+@dataclass
+class Session:
+    """One run of the program.
+
+    Attributes:
+        results: The results store's folder.
+        quiet: No progress and no messages; errors only.
+        debug: Errors with their traceback.
+    """
+
+    results: Path = field(default_factory=default_results)
+    quiet: bool = False
+    debug: bool = False
+
+    def store(self) -> Store:
+        """The results store; it need not exist yet."""
+        from attndrop_repro.store import Store
+
+        return Store(self.results)
+
+    def say(self, message: str) -> None:
+        """A line for people, on stderr."""
+        if not self.quiet:
+            print(message, file=sys.stderr, flush=True)
+
+    def error(self, message: str) -> None:
+        """An error, on stderr, in one line."""
+        print(f"attndrop: error: {message}", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def progress(self, label: str) -> Iterator[Progress]:
+        """Something to report one long piece of work to: a bar on a terminal, else plain lines."""
+        from attndrop_repro.cli.progress import show
+
+        with show(label, quiet=self.quiet) as progress:
+            yield progress
+
+
+def session(context: typer.Context) -> Session:
+    """The session of a running command."""
+    found = context.find_object(Session)
+    assert found is not None  # `main` puts it there
+    return found
