@@ -62,6 +62,9 @@ class AttentionCall:
         allowed: Boolean, broadcastable to (B, H, Q, K); True: this key may be attended. None: all.
         causal: Whether query i may attend key j only for j <= i (counted from the first).
         dropout_p: Dropout on the attention weights, inverted scaling.
+        x: Tokens that queries, keys and values are projected from, (B, N, C); None where the
+            adapter cannot see them.
+        memory: Those of the keys and values where they are others (cross attention), (B, M, C).
     """
 
     q: Tensor
@@ -73,6 +76,8 @@ class AttentionCall:
     allowed: Tensor | None = None
     causal: bool = False
     dropout_p: float = 0.0
+    x: Tensor | None = None
+    memory: Tensor | None = None
 
     def replace(self, **changes: Any) -> AttentionCall:
         """A copy with some fields changed."""
@@ -90,6 +95,14 @@ class AttentionCall:
         queries, keys = self.q.shape[-2], self.k.shape[-2]
         past = torch.ones(queries, keys, dtype=torch.bool, device=self.q.device).tril()
         return past if self.allowed is None else past & self.allowed
+
+    def real_keys(self) -> Tensor | None:
+        """(B, K), False where no query of any head may attend a key: padding. None: no mask."""
+        if self.allowed is None:
+            return None
+        batch, _, _, keys = self.shape
+        allowed = self.allowed.reshape((1,) * (4 - self.allowed.ndim) + self.allowed.shape)
+        return allowed.any(1).any(1).expand(batch, keys)
 
     def drop_keys(self, keep: Tensor) -> AttentionCall:
         """Forbids the keys where ``keep`` is False; (broadcastable to) (B, H, Q, K)."""
@@ -121,7 +134,8 @@ class AttentionTap:
 
     Attributes:
         call: The call as the model made it, before any perturbation.
-        x: Tokens before the projections, (B, N, C), or None where the adapter cannot see them.
+        x: Tokens before the projections, (B, N, C), or None where the adapter cannot see them;
+            those of the queries if keys and values come from others (``call.memory``).
         w_q: Query projection, (H*D, C); likewise `w_k` and `w_v`.
     """
 
@@ -134,19 +148,42 @@ class AttentionTap:
 
 @dataclass(frozen=True)
 class LinearTap:
-    """What a linear layer saw in this pass: input (B, ..., in) and weight (out, in)."""
+    """What a linear layer saw in this pass.
+
+    Attributes:
+        site: Where it is.
+        x: Its input, (B, ..., in).
+        weight: (out, in).
+        real: Boolean (B, ...): False at padding; None where no position is known to be any.
+    """
 
     site: Site
     x: Tensor
     weight: Tensor
+    real: Tensor | None = None
 
 
 @dataclass
 class Taps:
-    """All taps of one forward pass, in order of execution."""
+    """All taps of one forward pass, in order of execution.
+
+    Attributes:
+        attention: Those of attentions.
+        linear: Those of linear layers.
+        batch: Examples in the batch; 0 when not known. Windowed attention sees more rows than these.
+    """
 
     attention: list[AttentionTap] = field(default_factory=list)
     linear: list[LinearTap] = field(default_factory=list)
+    batch: int = 0
+
+    def real(self, shape: tuple[int, ...]) -> Tensor | None:
+        """The padding of the last self-attention, if its tokens, (B, N), have this shape."""
+        for tap in reversed(self.attention):
+            if tap.call.site.kind != "cross":
+                real = tap.call.real_keys()
+                return real if real is not None and tuple(real.shape) == shape else None
+        return None
 
 
 @dataclass(frozen=True)
