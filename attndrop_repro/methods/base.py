@@ -18,7 +18,7 @@ from attndrop_repro.methods.settings import Settings
 
 S = TypeVar("S", bound=Settings)
 
-CHAINED = ("begin_step", "rewrite", "weight", "hidden", "penalty", "learner")
+CHAINED = ("prepare", "begin_step", "rewrite", "weight", "hidden", "penalty", "learner")
 EXCLUSIVE = ("attend", "objective")
 
 
@@ -93,6 +93,9 @@ class Method(Generic[S]):
     def idle(self) -> bool:
         """Whether its strength is 0 for good: then it is never called."""
         return False
+
+    def prepare(self, attention: Sequence[Site]) -> None:
+        """Called once, when the method gets into a model: what must know its sites is made here."""
 
     def begin_step(self, step: Step) -> None:
         """Called before every training forward pass: draws of batch scope are made here."""

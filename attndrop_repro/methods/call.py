@@ -37,6 +37,7 @@ class Site:
         kind: Which attention it is or belongs to.
         heads: Attention heads (0 where it means nothing).
         prefix_tokens: Class and register tokens at the start of the sequence.
+        width: C of the tokens that enter an attention (0 elsewhere, or where it is not known).
     """
 
     place: Place
@@ -46,6 +47,7 @@ class Site:
     kind: AttentionKind = "encoder-self"
     heads: int = 0
     prefix_tokens: int = 0
+    width: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class Taps:
     Attributes:
         attention: Those of attentions.
         linear: Those of linear layers.
-        batch: Examples in the batch; 0 when not known. Windowed attention sees more rows than these.
+        batch: Examples in the batch, 0 when not known; windowed attention sees more rows.
     """
 
     attention: list[AttentionTap] = field(default_factory=list)

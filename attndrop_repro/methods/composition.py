@@ -121,6 +121,11 @@ class Composite(Method[Settings]):
     def _holder(self, hook: str) -> Method[Any] | None:
         return next((part for part in self._at_work if part.overrides(hook)), None)
 
+    def prepare(self, attention: Sequence[Site]) -> None:
+        """All parts make what they need."""
+        for part in self._at_work:
+            part.prepare(attention)
+
     def begin_step(self, step: Step) -> None:
         """All parts draw, in canonical order."""
         for part in self._at_work:
