@@ -77,12 +77,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _stopped("interrupted", INTERRUPTED)
     except Exception as error:
-        if session.debug:
+        code = getattr(error, "exit_code", 1)
+        if code in (INTERRUPTED, TERMINATED):
+            session.error(str(error), kind="stopped")
+        elif session.debug:
             traceback.print_exc()
         else:
             for line in _lines(error):
                 session.error(line)
-        return int(getattr(error, "exit_code", 1))
+        return int(code)
 
 
 def _stopped(how: str, code: int) -> int:

@@ -47,9 +47,9 @@ class Session:
         if not self.quiet:
             print(message, file=sys.stderr, flush=True)
 
-    def error(self, message: str) -> None:
-        """An error, on stderr, in one line."""
-        print(f"attndrop: error: {message}", file=sys.stderr, flush=True)
+    def error(self, message: str, kind: str = "error") -> None:
+        """An error, on stderr, in one line; said also when all else is quiet."""
+        print(f"attndrop: {kind}: {message}", file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(self, label: str) -> Iterator[Progress]:

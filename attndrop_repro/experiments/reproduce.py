@@ -69,9 +69,7 @@ def default_workers(plan: Plan) -> int:
 
 def log_file(results: Path, job: Job) -> Path:
     """Where a job's output goes; kept when there is any."""
-    from attndrop_repro.store import Store
-
-    return Store(results).run_dir(job.spec.run_id) / f"{job.kind}.log"
+    return results / "logs" / f"{job.spec.run_id}.{job.kind}.log"
 
 
 def report(suite: Suite, results: Path, out: Path | None = None) -> Path:

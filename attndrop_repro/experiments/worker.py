@@ -26,6 +26,7 @@ from attndrop_repro.config.progress import Progress
 
 PROGRESS_SECONDS = 0.2
 TERMINATED = 143
+SIGNALLED = 128
 
 Perform = Callable[[Any, Progress], None]
 
@@ -110,9 +111,11 @@ def _next_item(pipe: connection.Connection) -> tuple[Any, Path] | None:
 def _attempt(job: Any, perform: Perform, reporter: _Reporter) -> Message:
     try:
         perform(job, reporter)
-    except KeyboardInterrupt:  # how a job tells that it stopped after a checkpoint
+    except KeyboardInterrupt:
         raise Terminated from None
     except Exception as error:
+        if getattr(error, "exit_code", 0) > SIGNALLED:  # it saw the signal and saved its state
+            raise Terminated from None
         traceback.print_exc()
         known = isinstance(error, AttndropError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
