@@ -7,7 +7,7 @@ be held by one method of a composition only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -37,7 +37,13 @@ class Task:
 
 
 class Learner(Protocol):
-    """A module of a method's own, kept apart: its parameters never enter the model's."""
+    """A module of a method's own, kept apart: its parameters never enter the model's.
+
+    Attributes:
+        held_out: Whether `update` must be given examples that the model is not trained on.
+    """
+
+    held_out: bool
 
     def modules(self) -> nn.Module:
         """What has parameters; saved in the checkpoint."""
@@ -48,14 +54,18 @@ class Learner(Protocol):
         """One update on this batch after the model's own step; returns what to log.
 
         Args:
-            evaluate: ``evaluate(x, drop=bool)``: outputs of the model with or without the method.
+            evaluate: ``evaluate(x, method)``: outputs of the model with this method alone at work,
+                or, for None, of the plain model; without gradients of the model.
             x: Inputs of the batch.
             y: Targets.
             task: What the outputs are for.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on bit by bit: tensors by flat name, optimiser included."""
+        """All that it needs to go on bit by bit, optimiser included: tensors and plain numbers.
+
+        Flat, by name, so that a checkpoint can keep them in safetensors and JSON.
+        """
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` gave."""
@@ -70,7 +80,8 @@ class Method(Generic[S]):
         notes: Open points and errata that bear on it, in a sentence or two.
         passes: Forward passes a training step.
         stochastic: Whether two passes over the same batch differ.
-        needs: Places whose sites it must find in a model, at least one each.
+        needs: Places whose sites it must find in a model, at least one each; ``"qkv|q"`` is met by
+            either.
     """
 
     name: ClassVar[str]
@@ -79,7 +90,7 @@ class Method(Generic[S]):
     Settings: ClassVar[type[Settings]] = Settings
     passes: ClassVar[int] = 1
     stochastic: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: frozenset[str] = frozenset()
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -93,6 +104,11 @@ class Method(Generic[S]):
     def idle(self) -> bool:
         """Whether its strength is 0 for good: then it is never called."""
         return False
+
+    def missing(self, places: Container[str]) -> list[str]:
+        """What it needs and a model with these places has not."""
+        met = {need for need in self.needs if any(place in places for place in need.split("|"))}
+        return sorted(need.replace("|", " or ") for need in self.needs - met)
 
     def prepare(self, attention: Sequence[Site]) -> None:
         """Called once, when the method gets into a model: what must know its sites is made here."""

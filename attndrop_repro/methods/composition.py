@@ -111,7 +111,7 @@ class Composite(Method[Settings]):
         self._at_work = tuple(part for part in parts if not part.idle)
         self.passes = max((part.passes for part in self._at_work), default=1)  # type: ignore[misc]
         self.stochastic = any(part.stochastic for part in self._at_work)  # type: ignore[misc]
-        self.needs = frozenset().union(*(part.needs for part in self._at_work))  # type: ignore[misc]
+        self.needs = frozenset().union(*(part.needs for part in self._at_work))
 
     @property
     def idle(self) -> bool:
@@ -184,6 +184,7 @@ class Learners:
 
     def __init__(self, learners: Mapping[str, Learner]) -> None:
         self.learners = dict(learners)
+        self.held_out = any(each.held_out for each in self.learners.values())
 
     def modules(self) -> nn.Module:
         """All their modules, by method."""

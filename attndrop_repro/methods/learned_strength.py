@@ -27,6 +27,8 @@ class LearnedStrength:
         high: Upper end of the range, never reached; may be infinite.
     """
 
+    held_out = False  # it follows the gradient of the training loss
+
     def __init__(
         self, name: str, init: float | Sequence[Any], lr: float, low: float, high: float
     ) -> None:
