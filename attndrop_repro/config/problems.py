@@ -62,10 +62,10 @@ def _known_part(loc: tuple[str | int, ...], kind: str, document: Document) -> Ke
         return loc
     node: Any = document.tree
     for length, key in enumerate(loc):
-        inside = key in node if isinstance(node, dict) else isinstance(key, int)
-        if not inside or not isinstance(node, dict | list):
+        items = dict(enumerate(node)) if isinstance(node, list) else node
+        if not isinstance(items, dict) or key not in items:
             return loc[:length]
-        node = node[key]
+        node = items[key]
     return loc
 
 

@@ -55,6 +55,9 @@ class Data(Section):
     )
     split_seed: int = Field(0, ge=0, description="seed of the split; not the run's seed")
     label_noise: float = Field(0.0, ge=0, le=1, description="share of training labels replaced")
+    crop_fraction: float = Field(
+        0.875, gt=0, le=1, description="share of a side seen in evaluation, for images on disk"
+    )
 
 
 class Model(Section):
@@ -99,6 +102,9 @@ class Training(Section):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     clip_grad: float | None = Field(None, gt=0, description="norm")
     ema: float | None = Field(None, gt=0, lt=1, description="decay of the averaged weights")
+    select: Literal["last", "best"] = Field(
+        "last", description="the weights that count: after the last epoch, or best on validation"
+    )
     augmentation: Augmentation = Augmentation()
     checkpoint_every: float = Field(
         1, gt=0, description="epochs between checkpoints", json_schema_extra=NO_NUMBERS

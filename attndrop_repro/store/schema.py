@@ -6,7 +6,8 @@ from typing import Any, TypedDict
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+# Major.minor: a reader knows every layout of its major version; missing columns are null.
+SCHEMA_VERSION = "1.0"
 
 SCHEMA = pa.schema(
     [
@@ -45,7 +46,7 @@ SCHEMA = pa.schema(
         ("created_at", pa.string()),
         ("detail", pa.string()),  # JSON: interval, audit, signature, bins: what a metric adds
     ],
-    metadata={b"attndrop_schema": str(SCHEMA_VERSION).encode()},
+    metadata={b"attndrop_schema": SCHEMA_VERSION.encode()},
 )
 
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
