@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from attndrop_repro.adapters import timm as timm_adapter
-from attndrop_repro.adapters.runtime import BeginPass, Runtime
-from attndrop_repro.adapters.swap import is_swapped, restore, swap
+from attndrop_repro.adapters.install import install
 from attndrop_repro.config.errors import AttndropError, UsageError
 from attndrop_repro.methods import Method, Site, Task, build
 
@@ -26,7 +24,8 @@ def apply(
     In eval mode the model is the plain one, bit for bit. No parameter is added or renamed.
 
     Args:
-        model: A model of timm (others: see `attndrop methods`).
+        model: A Transformer of timm, torchvision or Hugging Face, or any model whose attentions are
+            `nn.MultiheadAttention` or call torch's `scaled_dot_product_attention`.
         method: A name or composition as in ``"attentiondrop-blur+consistency"``, or a built one.
         settings: Settings by name, or by method and name.
         keywords: The same, as keywords: ``sigma_max=0.5``, ``dropkey={"p": 0.1}``.
@@ -38,8 +37,6 @@ def apply(
         UsageError: Unknown method or setting, or a value out of range.
         AttndropError: The model has no site that the method needs, or already has a method.
     """
-    if any(is_swapped(module) for module in model.modules()):
-        raise AttndropError("this model already has a method: call remove() on its handle first")
     if isinstance(method, str):
         method = build(method, {**(settings or {}), **keywords})
     elif settings or keywords:
@@ -58,36 +55,15 @@ class Handle:
 
     def __init__(self, model: nn.Module, method: Method[Any]) -> None:
         self.model, self.method = model, method
-        self.runtime = Runtime(method)
         self.parts: dict[str, Tensor] = {}
-        self._swapped: list[nn.Module] = []
-        self._install()
-        self._hook = model.register_forward_pre_hook(BeginPass(self.runtime))
+        self._penalties: list[Tensor] = []
+        self._installed = install(model, method)
+        self.runtime = self._installed.runtime
 
-    def _install(self) -> None:
-        found = list(timm_adapter.find(self.model))
-        totals = Counter(place for item in found for place in item.places.values())
-        missing = self.method.needs - set(totals)
-        if missing:
-            raise AttndropError(
-                f"{type(self.model).__name__} has no place that {self.method.name} needs: "
-                + ", ".join(sorted(missing))
-            )
-        counts: Counter[str] = Counter()
-        for item in found:
-            sites: dict[str, Site] = {}
-            for role, place in item.places.items():
-                sites[role] = Site(
-                    place, counts[place], totals[place], item.path,  # type: ignore[arg-type]
-                    heads=item.heads, prefix_tokens=item.prefix_tokens,
-                )  # fmt: skip
-                counts[place] += 1
-            if sites["site"].place == "attention":
-                self.runtime.attention.append(sites["site"])
-            outputs = (sites["output"],) if "output" in sites else ()
-            bound = timm_adapter.Bound(self.runtime, sites["site"], sites.get("input"), outputs)
-            swap(item.module, item.make, bound)
-            self._swapped.append(item.module)
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Every place of the model where a method can act, in order of depth."""
+        return tuple(self._installed.sites)
 
     @property
     def passes(self) -> int:
@@ -155,12 +131,82 @@ class Handle:
             loss = loss + penalty
         return loss
 
+    @property
+    def held_out(self) -> bool:
+        """Whether `update` must be given examples that the model is not trained on."""
+        learner = self.method.learner()
+        return learner is not None and learner.held_out
+
+    def update(
+        self,
+        x: Any,
+        y: Any,
+        criterion: Callable[[Tensor, Any], Tensor],
+        *,
+        real: Tensor | None = None,
+    ) -> dict[str, float]:
+        """What the method learns for itself; call it after each step of the model's optimiser.
+
+        Without a learning method it does nothing. The model itself is left as it is.
+
+        Args:
+            x: Inputs, as for `loss`; not from the training data where `held_out` says so.
+            y: Targets.
+            criterion: Task loss of outputs and targets, a scalar mean.
+            real: True where a position of the outputs counts; None: all do.
+
+        Returns:
+            What to log.
+        """
+        learner = self.method.learner()
+        if learner is None or self.method.idle:
+            return {}
+        return learner.update(self._evaluate, x, y, Task(criterion, real))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the method has learned, flat: tensors and plain numbers; empty without a learner."""
+        learner = self.method.learner()
+        return {} if learner is None else learner.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state_dict` gave.
+
+        Raises:
+            AttndropError: It is the state of another method.
+        """
+        learner = self.method.learner()
+        try:
+            if learner is not None:
+                learner.load_state_dict(dict(state))
+        except KeyError as missing:
+            raise AttndropError(
+                f"this is no state of {self.method.name}: {missing} is not in it"
+            ) from None
+        if learner is None and state:
+            raise AttndropError(f"{self.method.name} learns nothing, so it has no state to load")
+
+    def _evaluate(self, x: Any, method: Method[Any] | None) -> Tensor:
+        """Outputs in eval mode but for the places where `method`, and no other part, is at work."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        kept = dict(self.runtime.__dict__)
+        try:
+            self.model.eval()
+            if method is not None:
+                self.runtime.method = method
+                self.runtime.__post_init__()
+                self.model.training = True  # the root's flag alone: a forward is a pass
+                for module in self._installed.swapped:
+                    module.training = True
+            with torch.no_grad():
+                return _logits(_call(self.model, x))
+        finally:
+            self.runtime.__dict__.update(kept)
+            for module, mode in modes:
+                module.training = mode
+
     def remove(self) -> None:
-        """Gives the model back as it was."""
-        self._hook.remove()
-        for module in self._swapped:
-            restore(module)
-        self._swapped.clear()
+        """Gives the model back as it was; a second call changes nothing."""
+        self._installed.remove()
 
 
 def _call(run: Callable[..., Any], x: Any) -> Any:

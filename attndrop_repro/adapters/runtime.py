@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attndrop_repro.methods import AttentionCall, Method, Site, Step, Taps
+from attndrop_repro.adapters.swap import BOUND
+from attndrop_repro.methods import AttentionCall, Method, Site, Step, Taps, parts_of
 from attndrop_repro.methods.call import AttentionTap, LinearTap
 
 
@@ -23,6 +25,8 @@ class Runtime:
         total: Steps of the training, 0 when not known.
         pass_index: Which pass over the same batch comes next.
         off: Switches the method off while True (for the plain pass of a learner's reward).
+        batch: Size of the running batch, 0 when not known.
+        taps: What the sites saw in this pass.
     """
 
     method: Method[Any]
@@ -31,44 +35,101 @@ class Runtime:
     total: int = 0
     pass_index: int = 0
     off: bool = False
+    batch: int = 0
     taps: Taps = field(default_factory=Taps)
 
     def __post_init__(self) -> None:
         self.wanted = self.method.taps()
+        self.attends = self.overrides("attend")
+        self.hides = self.overrides("hidden")
+        self.weighs = self.overrides("weight")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # taps hold the graph of the last pass, which can be neither copied nor pickled
+        return {**self.__dict__, "taps": Taps()}
 
     @property
     def idle(self) -> bool:
         """Whether the sites must run the library's own code."""
         return self.off or self.method.idle
 
-    def begin_pass(self, device: torch.device) -> None:
+    def overrides(self, hook: str) -> bool:
+        """Whether some part at work has its own version of a hook."""
+        return any(part.overrides(hook) and not part.idle for part in parts_of(self.method))
+
+    def begin_pass(self, device: torch.device, batch: int = 0) -> None:
         """Forgets the last pass's taps and lets the method draw for this one."""
-        self.taps = Taps()
+        self.taps, self.batch = Taps(batch=batch), batch
         if not self.idle:
             self.method.begin_step(
                 Step(self.index, self.total, self.pass_index, self.attention, device)
             )
 
-    def attention_output(self, call: AttentionCall, tap: AttentionTap | None) -> Tensor | None:
-        """The method's output for an attention; None: it left the call as it was."""
+    def attention_output(
+        self, call: AttentionCall, tap: AttentionTap | None = None
+    ) -> Tensor | None:
+        """The method's output for an attention, (B, H, Q, D); None: it left the call as it was."""
         if tap is not None:
             self.taps.attention.append(tap)
         changed = self.method.rewrite(call)
-        if self.method_attends:
+        if self.attends:
             return self.method.attend(changed)
         return None if changed is call else changed.run()
 
-    @property
-    def method_attends(self) -> bool:
-        """Whether some part takes attention over."""
-        from attndrop_repro.methods import parts_of
+    def attention_weights(
+        self, call: AttentionCall, tap: AttentionTap | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The output and the weights as they were applied, (B, H, Q, D) and (B, H, Q, K).
 
-        return any(part.overrides("attend") and not part.idle for part in parts_of(self.method))
+        The identity stands beside the values, so that both come out of the one attention and its
+        draws, whatever the method does inside.
+        """
+        width = call.v.shape[-1]
+        keys = call.k.shape[-2]
+        eye = torch.eye(keys, dtype=call.v.dtype, device=call.v.device)
+        wide = call.replace(v=torch.cat([call.v, eye.expand(*call.v.shape[:-2], keys, keys)], -1))
+        output = self.attention_output(wide, tap)
+        output = wide.run() if output is None else output
+        return output[..., :width], output[..., width:]
 
-    def linear_tap(self, site: Site, x: Tensor, weight: Tensor) -> None:
+    def hidden(
+        self,
+        sites: tuple[Site, ...],
+        x: Tensor,
+        *,
+        sequence_first: bool = False,
+        windows: bool = False,
+    ) -> Tensor:
+        """Activations of any layout through the method, which sees (B, N, C) with B the images.
+
+        Args:
+            sites: Places that coincide here, in order.
+            x: (B, N, C), (N, B, C), a map (B, height, width, C), or without N or B.
+            sequence_first: N comes first; without B, x is (N, C) instead of (B, C).
+            windows: The first dimension may be B * windows, with B the slower one.
+        """
+        if not sites or not self.hides:
+            return x
+        shape = x.shape
+        if x.dim() == 2:
+            x = x.unsqueeze(0 if sequence_first else 1)
+        elif sequence_first:
+            x = x.transpose(0, 1)
+        elif windows and x.dim() == 3 and self.batch and x.shape[0] % self.batch == 0:
+            x = x.reshape(self.batch, -1, shape[-1])
+        else:
+            x = x.reshape(shape[0], -1, shape[-1])
+        for site in sites:
+            x = self.method.hidden(site, x)
+        if sequence_first and len(shape) > 2:
+            return x.transpose(0, 1)
+        return x.reshape(shape)
+
+    def linear_tap(self, site: Site | None, x: Tensor, weight: Tensor) -> None:
         """Keeps what a linear layer saw, if the penalty wants it."""
-        if site.place in self.wanted:
-            self.taps.linear.append(LinearTap(site, x, weight))
+        if site is not None and site.place in self.wanted:
+            real = self.taps.real(tuple(x.shape[:-1]))
+            self.taps.linear.append(LinearTap(site, x, weight, real))
 
 
 class BeginPass:
@@ -77,8 +138,32 @@ class BeginPass:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
 
-    def __call__(self, module: nn.Module, args: Any) -> None:
-        """Called by torch before the model's forward."""
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Called before the model's forward."""
         if module.training:
+            first = next(_tensors((args, kwargs)), None)
             device = next((p.device for p in module.parameters()), torch.device("cpu"))
-            self.runtime.begin_pass(device)
+            batch = first.shape[0] if first is not None and first.dim() else 0
+            self.runtime.begin_pass(device, batch)
+
+
+def pass_class(base: type[nn.Module]) -> type[nn.Module]:
+    """The same for a root module that must have no hook: it is bound to its `BeginPass`."""
+
+    class Root(base):  # type: ignore[misc, valid-type]
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            self.__dict__[BOUND](self, args, kwargs)
+            return super().forward(*args, **kwargs)
+
+    return Root
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)

@@ -8,13 +8,13 @@ library's own forward for eval mode, and goes back to the library's class on `re
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from torch import nn
 
 BOUND = "_attndrop"  # the attribute that holds what a swapped module is bound to
 Swap = Callable[[type[nn.Module]], type[nn.Module]]
+_SWAPPED: dict[tuple[type[nn.Module], Swap], type[nn.Module]] = {}
 
 
 def swap(module: nn.Module, make: Swap, bound: object) -> None:
@@ -40,19 +40,24 @@ def restore(module: nn.Module) -> None:
     module.__class__ = type(module).__attndrop_base__  # type: ignore[attr-defined]
 
 
-@cache
 def _swapped(base: type[nn.Module], make: Swap) -> type[nn.Module]:
-    cls = make(base)
-    cls.__name__, cls.__qualname__, cls.__module__ = base.__name__, base.__qualname__, base.__module__
-    cls.__attndrop_base__ = base  # type: ignore[attr-defined]
-    cls.__attndrop_make__ = staticmethod(make)  # type: ignore[attr-defined]
-    cls.__reduce_ex__ = _reduce  # type: ignore[method-assign, assignment]
-    return cls
+    """The one subclass of a class by a function: copies and originals share it."""
+    known = _SWAPPED.get((base, make))
+    if known is not None:
+        return known
+    cls: Any = make(base)
+    # messages, and libraries that keep books by the name of a class, see the library's
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(cls, name, getattr(base, name))
+    cls.__attndrop_base__, cls.__attndrop_make__ = base, staticmethod(make)
+    cls.__reduce_ex__ = _reduce
+    _SWAPPED[base, make] = cls
+    return cls  # type: ignore[no-any-return]
 
 
-def _reduce(self: nn.Module, protocol: Any) -> tuple[Any, ...]:
+def _reduce(self: Any, protocol: Any) -> tuple[Any, ...]:
     cls = type(self)
-    return _rebuild, (cls.__attndrop_base__, cls.__attndrop_make__), self.__getstate__()  # type: ignore[attr-defined]
+    return _rebuild, (cls.__attndrop_base__, cls.__attndrop_make__), self.__getstate__()
 
 
 def _rebuild(base: type[nn.Module], make: Swap) -> nn.Module:

@@ -1,0 +1,125 @@
+"""Whatever calls torch's fused attention: timm's models, and anybody's.
+
+The module's class is swapped; in training the library's own forward runs while the fused attention
+is intercepted, and in eval mode nothing differs from the library's class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from attndrop_repro.adapters.found import Bound, Found, adapter
+from attndrop_repro.adapters.layers import at_work
+from attndrop_repro.adapters.roles import PROJECTIONS, around_attention
+from attndrop_repro.adapters.sdpa import Intercept
+from attndrop_repro.adapters.swap import BOUND
+from attndrop_repro.adapters.tree import Tree, uses_sdpa
+from attndrop_repro.config.errors import AttndropError
+from attndrop_repro.methods.call import AttentionCall, AttentionKind, AttentionTap
+
+
+@adapter(order=80)
+def find(tree: Tree, path: str, module: nn.Module) -> list[Found] | None:
+    """An attention that uses `scaled_dot_product_attention`, and its projections."""
+    if not uses_sdpa(module):
+        return None
+    # queries that come from elsewhere than the tokens: pooling by a learned latent
+    kind: AttentionKind = (
+        "cross" if isinstance(getattr(module, "latent", None), Tensor) else "encoder-self"
+    )
+    attention = Found(
+        module, path, attention_class, "attention", inputs=("attention-input",), kind=kind,
+        heads=_heads(module), windows=True, taps=projections(module) is not None,
+    )  # fmt: skip
+    residual = kind != "cross" and tree.ends_branch(path)
+    return [attention, *around_attention(tree, path, kind=kind, residual=residual, windows=True)]
+
+
+def attention_class(base: type[nn.Module]) -> type[nn.Module]:
+    """An attention whose training forward lets the method in."""
+
+    class Attention(base):  # type: ignore[misc, valid-type]
+        @property
+        def fused_attn(self) -> bool:
+            # timm's switch; in training the fused branch is the one that can be caught
+            if "fused_attn" not in self.__dict__:
+                raise AttributeError("fused_attn")
+            return at_work(self) or bool(self.__dict__["fused_attn"])
+
+        @fused_attn.setter
+        def fused_attn(self, value: bool) -> None:
+            self.__dict__["fused_attn"] = value
+
+        def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+            if not at_work(self):
+                return super().forward(x, *args, **kwargs)
+            bound: Bound = self.__dict__[BOUND]
+            runtime = bound.runtime
+            x = runtime.hidden(bound.inputs, x, windows=True)
+            assert bound.site is not None
+
+            def make_tap(call: AttentionCall) -> AttentionTap:
+                return AttentionTap(call, x, *(projections(self) or (None, None, None)))
+
+            intercept = Intercept(
+                runtime, bound.site, owner=type(self).__name__, x=x,
+                forbidden=_window_mask(self, args, kwargs),
+                make_tap=make_tap if "attention" in runtime.wanted else None,
+                weigh=(lambda weight: _weigh(self, weight)) if runtime.weighs else None,
+            )  # fmt: skip
+            with intercept:
+                output = super().forward(x, *args, **kwargs)
+            if not intercept.calls:
+                raise AttndropError(
+                    f"{type(self).__name__} at {bound.site.path!r} computed its attention without "
+                    "torch's scaled_dot_product_attention: no method can get into it"
+                )
+            return output
+
+    return Attention
+
+
+def projections(module: nn.Module) -> tuple[Tensor, Tensor, Tensor] | None:
+    """(w_q, w_k, w_v), each (H*D, C), or None when they cannot be told from its layers."""
+    qkv = getattr(module, "qkv", None)
+    if isinstance(qkv, nn.Linear):
+        proj = getattr(module, "proj", None)
+        if not isinstance(proj, nn.Linear) or qkv.out_features != 3 * proj.in_features:
+            return None  # grouped heads, or packed in a way of its own
+        w_q, w_k, w_v = qkv.weight.chunk(3)
+        return w_q, w_k, w_v
+    for names in (("q_proj", "k_proj", "v_proj"), ("q", "k", "v"), ("query", "key", "value")):
+        layers = [getattr(module, name, None) for name in names]
+        q, k, v = layers
+        if all(isinstance(layer, nn.Linear) for layer in layers):
+            return q.weight, k.weight, v.weight  # type: ignore[union-attr]
+    return None
+
+
+def _weigh(module: nn.Module, weight: Tensor) -> Tensor:
+    """BEiT and EVA give their layer's weight to `F.linear` themselves, past the layer's forward."""
+    for name in PROJECTIONS:
+        layer = getattr(module, name, None)
+        if isinstance(layer, nn.Linear) and layer.weight is weight:
+            bound: Bound | None = layer.__dict__.get(BOUND)
+            if bound is not None and bound.site is not None:
+                return bound.runtime.method.weight(bound.site, weight)
+    return weight
+
+
+def _window_mask(module: nn.Module, args: Any, kwargs: Any) -> Tensor | None:
+    """Where Swin's mask of shifted windows forbids, (windows, Q, K): it says so by -100."""
+    if not hasattr(module, "window_area"):
+        return None
+    mask = kwargs.get("mask", args[0] if args else None)
+    return mask < -50 if isinstance(mask, Tensor) and mask.is_floating_point() else None
+
+
+def _heads(module: nn.Module) -> int:
+    for name in ("num_heads", "n_heads", "n_head", "heads", "nhead"):
+        heads = getattr(module, name, None)
+        if isinstance(heads, int):
+            return heads
+    return 0

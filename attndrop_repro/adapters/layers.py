@@ -1,0 +1,59 @@
+"""The layers around attention: linear ones, and modules whose output is a place of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attndrop_repro.adapters.found import Bound
+from attndrop_repro.adapters.swap import BOUND
+
+
+def at_work(module: nn.Module) -> bool:
+    """Whether a swapped module must let the method in now."""
+    bound = module.__dict__.get(BOUND)
+    return bound is not None and module.training and not bound.runtime.idle
+
+
+def linear_class(base: type[nn.Module]) -> type[nn.Module]:
+    """A linear layer whose weight, input and output the method may change in training."""
+
+    class Linear(base):  # type: ignore[misc, valid-type]
+        def forward(self, x: Tensor) -> Tensor:
+            if not at_work(self):
+                return super().forward(x)  # type: ignore[no-any-return]
+            bound: Bound = self.__dict__[BOUND]
+            runtime = bound.runtime
+            layout = {"sequence_first": bound.sequence_first, "windows": bound.windows}
+            x = runtime.hidden(bound.inputs, x, **layout)
+            runtime.linear_tap(bound.site, x, self.weight)
+            if runtime.weighs and bound.site is not None:
+                y = F.linear(x, runtime.method.weight(bound.site, self.weight), self.bias)
+            else:
+                y = super().forward(x)
+            return runtime.hidden(bound.outputs, y, **layout)
+
+    return Linear
+
+
+def output_class(base: type[nn.Module]) -> type[nn.Module]:
+    """A module whose output the method may change in training."""
+
+    class Output(base):  # type: ignore[misc, valid-type]
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            y = super().forward(*args, **kwargs)
+            if not at_work(self):
+                return y
+            bound: Bound = self.__dict__[BOUND]
+            return bound.runtime.hidden(
+                bound.outputs, y, sequence_first=bound.sequence_first, windows=bound.windows
+            )
+
+    return Output
+
+
+def keeps_linear(module: nn.Module) -> bool:
+    """Whether a module computes what `nn.Linear` does, so that its weight can be exchanged."""
+    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
