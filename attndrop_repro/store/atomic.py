@@ -77,6 +77,18 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}"[:200])
 
 
+def writer_lives(path: Path) -> bool:
+    """Whether the process that made a temporary name still runs on this machine."""
+    pid = path.name.removeprefix(TEMPORARY).partition("-")[0]
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def sync(path: Path) -> None:
     """Waits until a file or folder has reached the disk."""
     handle = os.open(path, os.O_RDONLY)

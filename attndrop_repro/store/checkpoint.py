@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +27,7 @@ from attndrop_repro.store.atomic import (
     remove_folder,
     sync,
     temporary_name,
+    writer_lives,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def save(
     for old in _numbered(folder, "best")[1:]:
         remove_folder(old)
     for left in folder.glob(f"{TEMPORARY}*"):
-        if not _writer_lives(left):
+        if not writer_lives(left):
             remove_folder(left)
     return path
 
@@ -236,10 +236,10 @@ def _link(file: Path, target: Path) -> None:
 def _groups(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        group, slash, key = name.partition("/")
-        group, key = (group, key) if slash else (_UNGROUPED, name)
-        if not _GROUP.fullmatch(group) or (slash and group == _UNGROUPED) or not key:
-            raise ValueError(f"{name!r} is no tensor name: use group/key, group of a-z, 0-9, _, -")
+        group, _, key = name.partition("/")
+        # What cannot name a file, and could lead out of the folder, is no group.
+        if not key or not _GROUP.fullmatch(group) or group == _UNGROUPED:
+            group, key = _UNGROUPED, name
         groups.setdefault(group, {})[key] = tensor
     return groups
 
@@ -290,14 +290,3 @@ def _fingerprint(file: Path) -> dict[str, Any]:
 
 def _seal(files: Any) -> str:
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-
-
-def _writer_lives(path: Path) -> bool:
-    pid = path.name.removeprefix(TEMPORARY).partition("-")[0]
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return True
