@@ -89,7 +89,7 @@ def _sentence(model: type[BaseModel], keys: Keys, found: Any) -> str:
     if words.section(info.annotation):
         return f"{dotted} = {given}: is a section, so a mapping of keys to values"
     if kind == "string_pattern_mismatch":
-        return f"{dotted} = {given}: lower-case letters, digits, '.', '_' and '-' only"
+        return f"{dotted} = {given}: up to 80 lower-case letters, digits, '.', '_', '-'"
     sentence = f"{dotted} = {given}: expected {words.expected(info)}"
     if kind == "literal_error" and isinstance(found["input"], str):
         options = words.expected(info).removeprefix("one of ").split(", ")

@@ -165,7 +165,7 @@ class Evaluation(Section):
 class Recipe(Section):
     """A recipe; `config.load` reads one, and a `config.spec.RunSpec` adds method and seed."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$", description="part of the run's name")
     task: Literal["image-classification"] = "image-classification"
     data: Data
     model: Model

@@ -24,9 +24,10 @@ def export(
 ) -> int:
     """Writes the table.
 
-    In CSV all text is in quotes and a missing value is nothing between two commas, so text that looks
-    like something else stays text; `read_export` reads either format back exactly. With pandas,
-    use ``read_csv(file, dtype=..., keep_default_na=False, na_values=[""])``.
+    In CSV all text is in quotes and a missing value is nothing between two commas, so text that
+    looks like something else stays text; `read_export` reads either format back exactly. With
+    pandas, use ``read_csv(file, keep_default_na=False, na_values=[""])`` and give text columns
+    ``dtype=str``.
 
     Args:
         store: The store.

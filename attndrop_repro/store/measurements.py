@@ -167,11 +167,17 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._parts: dict[str, Part] = {}
+        self._whole: tuple[frozenset[str], pa.Table] = (frozenset(), SCHEMA.empty_table())
 
     def table(self) -> pa.Table:
         """All rows in order of writing, in `SCHEMA`; columns of later versions come after it."""
-        tables = [_without_batch(table) for _, table in self.contents().pieces]
-        return pa.concat_tables([SCHEMA.empty_table(), *tables], promote_options="permissive")
+        contents = self.contents()
+        files = frozenset(part.name.file for part in contents.parts)
+        if files != self._whole[0]:
+            tables = [SCHEMA.empty_table()]
+            tables += [_without_batch(table) for _, table in contents.pieces]
+            self._whole = files, pa.concat_tables(tables, promote_options="permissive")
+        return self._whole[1]
 
     def contents(self) -> Contents:
         """The files of this moment, and the rows that each of them adds to the whole."""
@@ -212,9 +218,10 @@ class Reader:
 
     def _read(self, wanted: Collection[Name]) -> list[Part]:
         missing = [name for name in wanted if name.file not in self._parts]
-        with ThreadPoolExecutor(max_workers=4) as pool:
-            for part in pool.map(lambda name: read_part(self.folder / name.file), missing):
-                self._parts[part.name.file] = part
+        if missing:
+            with ThreadPoolExecutor(max_workers=4) as pool:
+                for part in pool.map(lambda name: read_part(self.folder / name.file), missing):
+                    self._parts[part.name.file] = part
         files = {name.file for name in wanted}
         self._parts = {file: part for file, part in self._parts.items() if file in files}
         return list(self._parts.values())

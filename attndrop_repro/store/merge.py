@@ -58,13 +58,12 @@ def merge(store: Store, sources: Sequence[Store]) -> Merged:
         AttndropError: Runs of one name are different runs, or a file is damaged: all are named, and
             nothing has changed.
     """
-    parts: dict[str, list[files.Part]] = {}
     for source in sources:
         _check_is_store(source, store)
     problems = []
     for source in sources:
         try:
-            parts[str(source.root)] = files.Reader(source.measurements).contents().parts
+            files.Reader(source.measurements).contents()
         except AttndropError as error:
             problems.append(str(error))
     problems += _contradictions([store, *sources])
@@ -75,7 +74,8 @@ def merge(store: Store, sources: Sequence[Store]) -> Merged:
         # Runs first, so that no row ever lacks its run.
         for run in _runs(source):
             _take_run(store, run, done)
-        _take_files(store, source, parts[str(source.root)], done)
+        while not _took_files(store, source, done):
+            pass
     return done
 
 
@@ -158,7 +158,9 @@ def _copy(source: Path, target: Path) -> None:
             raise OSError(getattr(error, "errno", None) or 0, str(error)) from None
 
 
-def _take_files(store: Store, source: Store, parts: list[files.Part], done: Merged) -> None:
+def _took_files(store: Store, source: Store, done: Merged) -> bool:
+    """Copies what is missing here; False if the source was compacted meanwhile."""
+    parts = files.Reader(source.measurements).contents().parts
     mine = files.Reader(store.measurements).contents().parts
     held = {batch for part in mine for batch in part.batches}
     gone = {batch for part in mine for batch in part.removed}
@@ -166,9 +168,13 @@ def _take_files(store: Store, source: Store, parts: list[files.Part], done: Merg
         adds = set(part.batches) - held - gone or set(part.removed) - gone
         if not adds:
             continue
-        content = (source.measurements / part.name.file).read_bytes()
+        try:
+            content = (source.measurements / part.name.file).read_bytes()
+        except FileNotFoundError:
+            return False
         write_bytes(store.measurements / part.name.file, content)
         store.receive(part.name.file)
         held.update(part.batches)
         gone.update(part.removed)
         done.files += 1
+    return True

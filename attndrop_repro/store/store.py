@@ -81,6 +81,7 @@ class Store:
         """
         run = self.run_dir(spec.run_id)
         run.begin(spec, provenance)
+        self._known.pop(spec.run_id, None)
         return run
 
     def write(
@@ -110,7 +111,8 @@ class Store:
         """
         if run_id not in self._known:
             run = self.run_dir(run_id)
-            version = run.provenance().get("code_version")
+            provenance = run.provenance()
+            version = (provenance.get("resumed") or [provenance])[-1].get("code_version")
             self._known[run_id] = {**run.spec().columns(), "code_version": version}
         shared = {
             **self._known[run_id],
@@ -210,7 +212,7 @@ class Store:
         progress = None
         if state == "finished":
             progress = 1.0
-        elif isinstance(step, int | float) and steps:
+        elif isinstance(step, int | float) and isinstance(steps, int | float) and steps > 0:
             progress = min(1.0, step / steps)
         elif isinstance(epoch, int | float):
             progress = min(1.0, epoch / spec.recipe.training.epochs)
