@@ -45,11 +45,17 @@ def torch_stream(seed: int, *key: Key) -> torch.Generator:
     return torch.Generator().manual_seed(derive(seed, *key))
 
 
-def seed_regulariser(seed: int) -> None:
-    """Starts the stream ``regulariser``: torch's default generators, on every device."""
+def seed_regulariser(seed: int, rank: int = 0) -> None:
+    """Starts the stream ``regulariser``: torch's default generators, on every device.
+
+    Args:
+        seed: The run's seed.
+        rank: Which of several processes this is: their element masks must differ.
+    """
     import torch
 
-    torch.manual_seed(derive(seed, "regulariser"))
+    key = ("regulariser",) if rank == 0 else ("regulariser", rank)
+    torch.manual_seed(derive(seed, *key))
 
 
 def regulariser_state() -> dict[str, torch.Tensor]:
@@ -57,7 +63,7 @@ def regulariser_state() -> dict[str, torch.Tensor]:
     import torch
 
     state = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state()
     return state
 
@@ -93,3 +99,26 @@ def stream(seed: int, *key: Key) -> Iterator[None]:
         finally:
             random.setstate(python_state)
             np.random.set_state(numpy_state)
+
+
+@contextmanager
+def light_stream(seed: int, *key: Key) -> Iterator[None]:
+    """As `stream`, for code that runs once an image or batch and draws on the CPU only.
+
+    Devices are left alone: reading and writing their generators so often would make them wait.
+    """
+    import torch
+
+    python_state = random.getstate()
+    numpy_state: Any = np.random.get_state()
+    torch_state = torch.get_rng_state()
+    value = derive(seed, *key)
+    try:
+        torch.default_generator.manual_seed(value)
+        np.random.seed(value % 2**32)
+        random.seed(value)
+        yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        torch.set_rng_state(torch_state)
