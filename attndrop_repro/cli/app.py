@@ -17,7 +17,7 @@ from attndrop_repro.cli.session import Session, session
 COMMANDS = {
     "From nothing to a report": ("reproduce", "report"),
     "Train and measure": ("train",),
-    "Look around": ("recipes", "methods", "datasets", "doctor"),
+    "Look around": ("recipes", "methods", "datasets", "runs", "results", "doctor"),
 }
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attndrop_repro.cli.options import DataDir, Device, Download, Precision, Resume
 from attndrop_repro.cli.session import session
+
+if TYPE_CHECKING:
+    from attndrop_repro.config.spec import RunSpec
 
 EXAMPLE = "Example: attndrop train --recipe digits-vit --method dropkey --seed 0 --seed 1"
 
@@ -42,6 +46,10 @@ def command(
     workers: Annotated[
         int, typer.Option(min=0, metavar="N", help="Processes that load images from disk.")
     ] = 0,
+    init_from: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Weights to start from, as a timm state dict."),
+    ] = None,
     resume: Annotated[
         Resume,
         typer.Option(help="auto: where there is a checkpoint; must: or fail; never: from scratch."),
@@ -61,11 +69,14 @@ def command(
     changes = list(overrides or ())
     if precision is not None:
         changes.append(f"runtime.precision={precision}")
-    specs = make_specs(load_recipe(recipe, changes), method, seed or [0])
-    if dry_run:
-        from attndrop_repro.experiments.dry_run import dry_run as describe
+    weights = None
+    if init_from is not None:
+        from attndrop_repro.models.weights import content_hash
 
-        print(describe(specs, data_dir=data_dir, device=device, download=download), end="")
+        weights = content_hash(init_from)
+    specs = make_specs(load_recipe(recipe, changes), method, seed or [0], weights)
+    if dry_run:
+        _describe(specs[0], data_dir, device, download)
         return
     from attndrop_repro.training import train
 
@@ -81,7 +92,14 @@ def command(
                 resume=resume,
                 progress=progress,
                 download=download,
+                init_from=init_from,
             )
-        if result.already_finished:
-            here.say(f"{spec.run_id} was finished before; --resume never trains it anew")
         print(result.run_id)
+
+
+def _describe(spec: RunSpec, data_dir: Path | None, device: str, download: bool) -> None:
+    from attndrop_repro.cli.progress import duration
+    from attndrop_repro.experiments.dry_run import described, estimate
+
+    size = estimate(spec, data_dir=data_dir, device=device, download=download)
+    print(described(spec, size, duration(size.seconds)), end="")
