@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from typing import Any, TypeVar
 
@@ -24,36 +25,42 @@ def checked(model: type[M], document: Document) -> M:
         # As JSON, because strict Python input would want tuples, which no YAML file has.
         return model.model_validate_json(json.dumps(document.tree), strict=True)
     except ValidationError as error:
-        lines: dict[str, None] = {}
-        told: set[Keys] = set()
+        problems: dict[Keys, Any] = {}
         for found in error.errors(include_url=False, include_context=False):
             keys = _known_part(found["loc"], found["type"], document)
-            if keys not in told:
-                told.add(keys)
-                lines[f"{document.place(keys)}: {_sentence(model, keys, found)}"] = None
+            problems.setdefault(keys, found)
+        lines = [
+            f"{document.place(keys)}: {_sentence(model, keys, found)}"
+            for keys, found in problems.items()
+            if not _is_misspelt(keys, problems)
+        ]
         raise UsageError("\n".join(lines)) from None
 
 
 def misplaced(model: type[BaseModel], dotted: str) -> str:
     """A hint for a path that does not exist: the nearest that do, with their full path."""
     known = list(words.paths(model))
-    last = dotted.rpartition(".")[2]
+    parent, _, last = dotted.rpartition(".")
     same = [path for path in known if path.rpartition(".")[2] == last]
     if same:
-        return "; did you mean " + " or ".join(repr(path) for path in same[:3]) + "?"
-    hint = nearest(dotted, known)
-    if hint.startswith("; did you mean"):
-        return hint
-    parent = dotted.rpartition(".")[0]
-    siblings = [path for path in known if path.rpartition(".")[0] == parent]
-    hint = nearest(dotted, siblings)
-    if siblings and (parent or hint.startswith("; did you mean")):
-        return hint
-    hint = nearest(last, {path.rpartition(".")[2] for path in known})
-    if not hint.startswith("; did you mean"):
-        return nearest(dotted, model.model_fields)
-    near = [path for path in known if repr(path.rpartition(".")[2]) in hint]
-    return "; did you mean " + " or ".join(repr(path) for path in near[:3]) + "?"
+        return _did_you_mean(same)
+    section = words.model_at(model, parent)
+    siblings = list(section.model_fields) if section else []
+    close = difflib.get_close_matches(last, siblings, n=3, cutoff=0.6)
+    if close:
+        return _did_you_mean([f"{parent}.{name}" if parent else name for name in close])
+    close = difflib.get_close_matches(dotted, known, n=3, cutoff=0.8)
+    if close:
+        return _did_you_mean(close)
+    ends = {path.rpartition(".")[2] for path in known}
+    close = difflib.get_close_matches(last, ends, n=1, cutoff=0.8)
+    if close:
+        return _did_you_mean([path for path in known if path.rpartition(".")[2] == close[0]])
+    return "; there are: " + ", ".join(sorted(siblings or model.model_fields))
+
+
+def _did_you_mean(paths: list[str]) -> str:
+    return "; did you mean " + " or ".join(repr(path) for path in paths[:3]) + "?"
 
 
 def _known_part(loc: tuple[str | int, ...], kind: str, document: Document) -> Keys:
@@ -69,9 +76,21 @@ def _known_part(loc: tuple[str | int, ...], kind: str, document: Document) -> Ke
     return loc
 
 
+def _is_misspelt(keys: Keys, problems: dict[Keys, Any]) -> bool:
+    """Whether what is missing is there under a name that is told to be unknown."""
+    if problems[keys]["type"] != "missing":
+        return False
+    strange = [
+        str(other[-1])
+        for other, found in problems.items()
+        if found["type"] == "extra_forbidden" and other[:-1] == keys[:-1]
+    ]
+    return bool(difflib.get_close_matches(str(keys[-1]), strange, cutoff=0.6))
+
+
 def _sentence(model: type[BaseModel], keys: Keys, found: Any) -> str:
     dotted = ".".join(str(key) for key in keys)
-    info = words.find(model, keys)
+    info, inside = words.find(model, keys)
     kind = found["type"]
     if kind == "extra_forbidden":
         return f"unknown key {dotted!r}{misplaced(model, dotted)}"
@@ -90,9 +109,9 @@ def _sentence(model: type[BaseModel], keys: Keys, found: Any) -> str:
         return f"{dotted} = {given}: is a section, so a mapping of keys to values"
     if kind == "string_pattern_mismatch":
         return f"{dotted} = {given}: up to 80 lower-case letters, digits, '.', '_', '-'"
-    sentence = f"{dotted} = {given}: expected {words.expected(info)}"
+    sentence = f"{dotted} = {given}: expected {words.expected(info, inside)}"
     if kind == "literal_error" and isinstance(found["input"], str):
-        options = words.expected(info).removeprefix("one of ").split(", ")
+        options = words.expected(info, inside).removeprefix("one of ").split(", ")
         hint = nearest(found["input"], options)
         sentence += hint if "did you mean" in hint else ""
     if kind == "string_type" and isinstance(found["input"], int | float):

@@ -35,21 +35,38 @@ def paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from paths(inner, f"{prefix}{name}.")
 
 
-def find(model: type[BaseModel], keys: tuple[str | int, ...]) -> FieldInfo | None:
-    """The field at a path, or the innermost one on the way to it."""
+def model_at(model: type[BaseModel], dotted: str) -> type[BaseModel] | None:
+    """The section at a dotted path; `model` itself at the empty one."""
+    current: type[BaseModel] | None = model
+    for name in dotted.split(".") if dotted else []:
+        if current is None or name not in current.model_fields:
+            return None
+        current = section(current.model_fields[name].annotation)
+    return current
+
+
+def find(model: type[BaseModel], keys: tuple[str | int, ...]) -> tuple[FieldInfo | None, bool]:
+    """The innermost field on a path, and whether the path leads on into the field's value."""
     current: type[BaseModel] | None = model
     found: FieldInfo | None = None
     for key in keys:
         if current is None or key not in current.model_fields:
-            break
+            return found, current is None
         found = current.model_fields[str(key)]
         current = section(found.annotation)
-    return found
+    return found, False
 
 
-def expected(info: FieldInfo) -> str:
-    """What a field takes, with its range: "a whole number, at least 1, or null"."""
+def expected(info: FieldInfo, inside: bool = False) -> str:
+    """What a field takes, with its range: "a whole number, at least 1, or null".
+
+    Args:
+        info: The field.
+        inside: Rather what each item of its list takes.
+    """
     plain, null = _without_null(info.annotation)
+    if inside and get_origin(plain) in (tuple, list):
+        return _kind(get_args(plain)[0])
     words = _kind(plain)
     limits = _range(info)
     if limits:

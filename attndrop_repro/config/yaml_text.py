@@ -137,7 +137,7 @@ def parse_value(text: str) -> Any:
 
 def dump(tree: dict[str, Any]) -> str:
     """Writes plain values as YAML that `read_document` reads back unchanged."""
-    text = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, width=100)
     return str(text)
 
 
