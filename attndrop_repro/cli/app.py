@@ -18,6 +18,7 @@ COMMANDS = {
     "From nothing to a report": ("reproduce", "report"),
     "Train and measure": ("train",),
     "Look around": ("recipes", "methods", "datasets", "runs", "results", "doctor"),
+    "The papers": ("errata",),
 }
 
 

@@ -9,7 +9,8 @@ import typer
 from attndrop_repro.cli.options import Json
 
 group = typer.Typer(
-    help="List the methods, or show one with its settings.",
+    help="List the methods, or show one with its settings. They work on models of timm, torchvision, "
+    "torch.nn and Hugging Face; a method that finds no place in a model says so.",
     epilog="Example: attndrop methods show attentiondrop-blur+consistency",
     invoke_without_command=True,
 )
@@ -31,13 +32,17 @@ def table(context: typer.Context, as_json: Json = False) -> None:
         (
             method["name"],
             method["passes"],
-            ", ".join(f"{item['name']}={_short(item['default'])}" for item in method["settings"]),
+            ", ".join(
+                f"{item['name']}={_short(item['default'])}"
+                for item in method["settings"]
+                if "symbol" in item and item["default"] not in ({}, [])
+            ),
             method["reference"],
         )
         for method in found
     ]
     emit_table(
-        [Column("method"), Column("passes", right=True), Column("settings", prose=True),
+        [Column("method"), Column("passes", right=True), Column("strength"),
          Column("reference", prose=True)],
         rows,
     )  # fmt: skip
@@ -49,7 +54,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """One method or composition: every setting with its range, unit and source."""
-    from attndrop_repro.cli.output import Column, emit_fields, emit_json, emit_table
+    from attndrop_repro.cli.output import emit_fields, emit_json, emit_paragraph
     from attndrop_repro.methods import parse
 
     parts = [_described(part) for part in parse(name)]
@@ -59,21 +64,16 @@ def show(
     for index, part in enumerate(parts):
         if index:
             print()
+        passes = f"{part['passes']} a training step"
+        needs = ", ".join(part["needs"]) or "no particular place in a model"
         emit_fields(
-            (key, part[key]) for key in ("name", "summary", "reference", "notes") if part[key]
+            (key, value)
+            for key, value in {**part, "passes": passes, "needs": needs}.items()
+            if key in ("name", "summary", "reference", "notes", "passes", "needs") and value
         )
-        emit_fields(
-            [("passes", f"{part['passes']} a training step"),
-             ("needs", ", ".join(part["needs"]) or "nothing of the model")]
-        )  # fmt: skip
-        if part["settings"]:
-            print()
-            emit_table(
-                [Column("setting"), Column("default"), Column("range"),
-                 Column("meaning", prose=True)],
-                [(item["name"], _short(item["default"]), item["range"], _meaning(item))
-                 for item in part["settings"]],
-            )  # fmt: skip
+        for item in sorted(part["settings"], key=lambda item: "symbol" not in item):
+            head = f"{item['name']} = {_short(item['default'])}"
+            emit_paragraph(f"{head}   {item['range']}", _meaning(item))
 
 
 def _described(cls: Any) -> dict[str, Any]:
@@ -128,4 +128,9 @@ def _meaning(item: dict[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    return "none" if value is None else str(value)
+    """A value as recipes write it."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_short, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)

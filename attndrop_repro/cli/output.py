@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-PLAIN_WIDTH = 80
+PROSE_WIDTH = 100
 
 
 class _Console(Console):
@@ -77,7 +78,10 @@ def emit_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> N
         widest = max(cell_len(text) for text in [column.name, *cells])
         needed += (min(widest, 24) if column.prose else widest) + 2
         table.add_column(
-            column.name, no_wrap=not column.prose, justify="right" if column.right else "left"
+            column.name,
+            no_wrap=not column.prose,
+            overflow="fold",
+            justify="right" if column.right else "left",
         )
     for row in texts:
         table.add_row(*(Text(cell) for cell in row))
@@ -92,6 +96,14 @@ def emit_fields(fields: Iterable[tuple[str, object]]) -> None:
     for name, value in fields:
         table.add_row(Text(name), Text(_clean(value)))
     _show(table, stdout().width)
+
+
+def emit_paragraph(head: str, text: str) -> None:
+    """A line, and under it a paragraph that is indented and wrapped."""
+    print()
+    print(_clean(head))
+    width = min(stdout().width, PROSE_WIDTH)
+    print(textwrap.fill(_clean(text), width, initial_indent="    ", subsequent_indent="    "))
 
 
 def _show(table: Table, width: int) -> None:

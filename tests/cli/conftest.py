@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,3 +44,53 @@ def cli(
         return Ran(code, captured.out, captured.err)
 
     return run
+
+
+TINY = """\
+# The smallest training there is, for tests.
+#
+#   attndrop train --recipe tiny.yaml
+name: tiny
+data: {name: digits, validation: 0.2, test: 0.25, train_images: 64}
+model:
+  name: vit_tiny_patch16_224
+  args: {patch_size: 4, embed_dim: 8, depth: 1, num_heads: 2, mlp_ratio: 1}
+training: {epochs: 2, batch_size: 32, lr: 0.01, snapshots: [0, 2]}
+evaluation:
+  attack: {eps: ["1/255", "8/255"], steps: 2, limit: 16}
+  gradient_variance: {epochs: [0, 2], examples: 8, draws: 2}
+"""
+
+SUITE = """\
+name: tiny-suite
+title: Two methods on a few digits
+recipes: [tiny.yaml]
+methods: [none, dropkey+consistency]
+seeds: [0]
+"""
+
+
+@pytest.fixture
+def tiny(cli: Cli, tmp_path: Path) -> Path:
+    """The folder in which commands run, with `tiny.yaml` and `suite.yaml` in it."""
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with one finished run; tests copy it before they change it."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(TINY)
+    recipe = str(folder / "tiny.yaml")
+    results = folder / "results"
+    assert main(["--quiet", "--results", str(results), "train", "--recipe", recipe]) == 0
+    return results
+
+
+@pytest.fixture
+def store(trained: Path, tiny: Path) -> Path:
+    """A copy of `trained` where commands look for results by themselves."""
+    shutil.copytree(trained, tiny / "results")
+    return tiny / "results"
