@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -113,8 +112,6 @@ def train(
             raise
         finally:
             loop.trainer.handle.remove()
-            del loop
-            gc.collect()
     return RunResult(spec.run_id, "finished")
 
 

@@ -69,7 +69,8 @@ class Trainer:
             The loss, a detached scalar that nobody has waited for, and the learning rate.
         """
         machine = self.machine
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
         self.handle.at(batch.step, self.total)
         rate = self.schedule.set(batch.step)
         self.optimizer.zero_grad(set_to_none=True)
