@@ -1,7 +1,7 @@
 """Reading the pickles of the CIFAR archives without running what is in them.
 
-A pickle is a program. This reader knows the few names that the archives need, and answers each with a
-stand-in of its own that only keeps what it is given: not even numpy's functions are called. Every
+A pickle is a program. This reader knows the few names that the archives need, and answers each with
+a stand-in of its own that only keeps what it is given: not even numpy's functions are called. Every
 other name, whatever it is, ends the reading.
 """
 
