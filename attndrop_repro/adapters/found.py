@@ -66,6 +66,8 @@ class Bound:
 
     Attributes:
         x: Tokens that entered the attention which is running now; None outside of it.
+        running: Whether the training forward of an attention is running.
+        weighed: Whether the layer is running, with its weight already through the method.
     """
 
     runtime: Runtime
@@ -76,6 +78,8 @@ class Bound:
     sequence_first: bool = False
     windows: bool = False
     x: object = field(default=None, repr=False)
+    running: bool = False
+    weighed: bool = False
 
 
 Find = Callable[[Tree, str, nn.Module], Sequence[Found] | None]

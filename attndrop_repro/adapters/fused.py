@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attndrop_repro.adapters.found import Bound, Found, adapter
-from attndrop_repro.adapters.layers import at_work
+from attndrop_repro.adapters.layers import at_work, running
 from attndrop_repro.adapters.roles import PROJECTIONS, around_attention
 from attndrop_repro.adapters.sdpa import Intercept
 from attndrop_repro.adapters.swap import BOUND
@@ -43,10 +43,10 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
     class Attention(base):  # type: ignore[misc, valid-type]
         @property
         def fused_attn(self) -> bool:
-            # timm's switch; in training the fused branch is the one that can be caught
+            # timm's switch; of its branches the fused one can be caught
             if "fused_attn" not in self.__dict__:
                 raise AttributeError("fused_attn")
-            return at_work(self) or bool(self.__dict__["fused_attn"])
+            return running(self) or bool(self.__dict__["fused_attn"])
 
         @fused_attn.setter
         def fused_attn(self, value: bool) -> None:
@@ -57,6 +57,7 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
                 return super().forward(x, *args, **kwargs)
             bound: Bound = self.__dict__[BOUND]
             runtime = bound.runtime
+            runtime.enter(bound.site, x)
             x = runtime.hidden(bound.inputs, x, windows=True)
             assert bound.site is not None
 
@@ -69,8 +70,12 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
                 make_tap=make_tap if "attention" in runtime.wanted else None,
                 weigh=(lambda weight: _weigh(self, weight)) if runtime.weighs else None,
             )  # fmt: skip
-            with intercept:
-                output = super().forward(x, *args, **kwargs)
+            bound.running = True
+            try:
+                with intercept:
+                    output = super().forward(x, *args, **kwargs)
+            finally:
+                bound.running = False
             if not intercept.calls:
                 raise AttndropError(
                     f"{type(self).__name__} at {bound.site.path!r} computed its attention without "
@@ -104,7 +109,7 @@ def _weigh(module: nn.Module, weight: Tensor) -> Tensor:
         layer = getattr(module, name, None)
         if isinstance(layer, nn.Linear) and layer.weight is weight:
             bound: Bound | None = layer.__dict__.get(BOUND)
-            if bound is not None and bound.site is not None:
+            if bound is not None and bound.site is not None and not bound.weighed:
                 return bound.runtime.method.weight(bound.site, weight)
     return weight
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attndrop_repro.adapters.found import Bound, Found, adapter
 from attndrop_repro.adapters.fused import projections
-from attndrop_repro.adapters.layers import at_work
+from attndrop_repro.adapters.layers import at_work, running
 from attndrop_repro.adapters.roles import around_attention
 from attndrop_repro.adapters.sdpa import repeat_heads, split_mask
 from attndrop_repro.adapters.swap import BOUND
@@ -45,6 +45,11 @@ def find(tree: Tree, path: str, module: nn.Module) -> list[Found] | None:
             f"{type(module).__name__} at {path!r} runs {implementation!r}, which no method can "
             "get into: call model.set_attn_implementation('sdpa') first"
         )
+    if getattr(module, "attn_logit_softcapping", None) is not None:
+        raise AttndropError(
+            f"{type(module).__name__} at {path!r} has a soft-cap on its logits, which no "
+            "method honours"
+        )
     kind = _kind(module)
     attention = Found(
         module, path, attention_class, "attention", inputs=("attention-input",), kind=kind,
@@ -71,7 +76,7 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
         @property
         def config(self) -> Any:
             config = self.__dict__["config"]
-            return View(config) if at_work(self) else config
+            return View(config) if running(self) else config
 
         @config.setter
         def config(self, value: Any) -> None:
@@ -82,16 +87,17 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
                 return super().forward(*args, **kwargs)
             bound: Bound = self.__dict__[BOUND]
             x = args[0] if args else kwargs["hidden_states"]
+            bound.runtime.enter(bound.site, x)
             x = bound.runtime.hidden(bound.inputs, x)
             if args:
                 args = (x, *args[1:])
             else:
                 kwargs["hidden_states"] = x
-            bound.x = x
+            bound.x, bound.running = x, True
             try:
                 return super().forward(*args, **kwargs)
             finally:
-                bound.x = None
+                bound.x, bound.running = None, False
 
     return Attention
 

@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from attndrop_repro.adapters.found import Bound, Found, adapters, merge
 from attndrop_repro.adapters.fused import projections
 from attndrop_repro.adapters.layers import keeps_linear
-from attndrop_repro.adapters.runtime import BeginPass, Runtime, pass_class
+from attndrop_repro.adapters.runtime import BeginPass, EndPass, Runtime, pass_class
 from attndrop_repro.adapters.swap import is_swapped, restore, swap
 from attndrop_repro.adapters.tree import Tree, attends_by_itself
 from attndrop_repro.config.errors import AttndropError
@@ -34,16 +34,16 @@ class Installed:
     runtime: Runtime
     sites: list[Site] = field(default_factory=list)
     swapped: list[nn.Module] = field(default_factory=list)
-    _hook: RemovableHandle | None = None
+    _hooks: list[RemovableHandle] = field(default_factory=list)
 
     def remove(self) -> None:
         """Gives the model back as it was."""
         for module in self.swapped:
             restore(module)
         self.swapped.clear()
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
 
 
 def install(model: nn.Module, method: Method[Any]) -> Installed:
@@ -65,13 +65,16 @@ def install(model: nn.Module, method: Method[Any]) -> Installed:
         if wanted(item, installed.runtime):
             swap(item.module, item.make, bound)
             installed.swapped.append(item.module)
-    begin = BeginPass(installed.runtime)
+    runtime = installed.runtime
     if isinstance(model, nn.TransformerEncoderLayer):
         # alone among modules, its fast path is closed by any hook
-        swap(model, pass_class, begin)
+        swap(model, pass_class, runtime)
         installed.swapped.append(model)
     else:
-        installed._hook = model.register_forward_pre_hook(begin, with_kwargs=True)
+        installed._hooks = [
+            model.register_forward_pre_hook(BeginPass(runtime), with_kwargs=True),
+            model.register_forward_hook(EndPass(runtime)),
+        ]
     return installed
 
 

@@ -13,8 +13,16 @@ from attndrop_repro.adapters.swap import BOUND
 
 def at_work(module: nn.Module) -> bool:
     """Whether a swapped module must let the method in now."""
-    bound = module.__dict__.get(BOUND)
-    return bound is not None and module.training and not bound.runtime.idle
+    bound: Bound | None = module.__dict__.get(BOUND)
+    if bound is None or not module.training or bound.runtime.idle:
+        return False
+    return bound.runtime.training or not bound.runtime.inside
+
+
+def running(module: nn.Module) -> bool:
+    """Whether the training forward of a swapped attention is running."""
+    bound: Bound | None = module.__dict__.get(BOUND)
+    return bound is not None and bound.running
 
 
 def linear_class(base: type[nn.Module]) -> type[nn.Module]:
@@ -26,11 +34,15 @@ def linear_class(base: type[nn.Module]) -> type[nn.Module]:
                 return super().forward(x)  # type: ignore[no-any-return]
             bound: Bound = self.__dict__[BOUND]
             runtime = bound.runtime
+            runtime.enter(bound.site, x)
             layout = {"sequence_first": bound.sequence_first, "windows": bound.windows}
             x = runtime.hidden(bound.inputs, x, **layout)
             runtime.linear_tap(bound.site, x, self.weight)
             if runtime.weighs and bound.site is not None:
-                y = F.linear(x, runtime.method.weight(bound.site, self.weight), self.bias)
+                weight = runtime.method.weight(bound.site, self.weight)
+                bound.weighed = True
+                y = F.linear(x, weight, self.bias)
+                bound.weighed = False
             else:
                 y = super().forward(x)
             return runtime.hidden(bound.outputs, y, **layout)
@@ -47,6 +59,7 @@ def output_class(base: type[nn.Module]) -> type[nn.Module]:
             if not at_work(self):
                 return y
             bound: Bound = self.__dict__[BOUND]
+            bound.runtime.enter(bound.site, y)
             return bound.runtime.hidden(
                 bound.outputs, y, sequence_first=bound.sequence_first, windows=bound.windows
             )

@@ -2,8 +2,8 @@
 
 Its forward gives nothing a hook could hold on to: the fused attention is called out of reach of a
 torch-function mode, and the input projection has no layer. So the swapped class has a training
-forward of its own, made of the module's public parameters; in eval mode the library's runs, with its
-fast path.
+forward of its own, made of the module's public parameters; in eval mode the library's runs, with
+its fast path.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
                 )  # fmt: skip
             bound: Bound = self.__dict__[BOUND]
             runtime = bound.runtime
+            runtime.enter(bound.site, query)
             batched, itself, shared = query.dim() == 3, key is query, value is key
             turn = batched and not self.batch_first
             if key_padding_mask is not None and not batched:

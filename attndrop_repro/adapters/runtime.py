@@ -26,6 +26,9 @@ class Runtime:
         pass_index: Which pass over the same batch comes next.
         off: Switches the method off while True (for the plain pass of a learner's reward).
         batch: Size of the running batch, 0 when not known.
+        inside: Whether a forward of the whole model is running.
+        training: Whether that forward is one of training.
+        begun: Whether some pass began.
         taps: What the sites saw in this pass.
     """
 
@@ -36,6 +39,9 @@ class Runtime:
     pass_index: int = 0
     off: bool = False
     batch: int = 0
+    inside: bool = False
+    training: bool = False
+    begun: bool = False
     taps: Taps = field(default_factory=Taps)
 
     def __post_init__(self) -> None:
@@ -53,13 +59,26 @@ class Runtime:
         """Whether the sites must run the library's own code."""
         return self.off or self.method.idle
 
+    def enter(self, site: Site | None, x: Tensor) -> None:
+        """Called by every site before the method acts there on activations (B, ...).
+
+        A part of the model may be called by itself (`forward_features`; the encoder, when text is
+        generated): then its first attention begins the pass.
+        """
+        if self.inside:
+            return
+        first = bool(self.attention) and site is self.attention[0]
+        # a backward pass that computes activations again must find the draws of its forward
+        if not self.begun or (first and torch._C._current_graph_task_id() == -1):
+            self.begin_pass(x.device, x.shape[0])
+
     def overrides(self, hook: str) -> bool:
         """Whether some part at work has its own version of a hook."""
         return any(part.overrides(hook) and not part.idle for part in parts_of(self.method))
 
     def begin_pass(self, device: torch.device, batch: int = 0) -> None:
         """Forgets the last pass's taps and lets the method draw for this one."""
-        self.taps, self.batch = Taps(batch=batch), batch
+        self.taps, self.batch, self.begun = Taps(batch=batch), batch, True
         if not self.idle:
             self.method.begin_step(
                 Step(self.index, self.total, self.pass_index, self.attention, device)
@@ -140,20 +159,36 @@ class BeginPass:
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Called before the model's forward."""
+        runtime = self.runtime
+        runtime.inside, runtime.training = True, module.training
         if module.training:
             first = next(_tensors((args, kwargs)), None)
             device = next((p.device for p in module.parameters()), torch.device("cpu"))
             batch = first.shape[0] if first is not None and first.dim() else 0
-            self.runtime.begin_pass(device, batch)
+            runtime.begin_pass(device, batch)
+
+
+class EndPass:
+    """Forward hook of the root module."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Called after the model's forward."""
+        self.runtime.inside = False
 
 
 def pass_class(base: type[nn.Module]) -> type[nn.Module]:
-    """The same for a root module that must have no hook: it is bound to its `BeginPass`."""
+    """The same for a root module that must have no hooks: it is bound to its runtime."""
 
     class Root(base):  # type: ignore[misc, valid-type]
         def forward(self, *args: Any, **kwargs: Any) -> Any:
-            self.__dict__[BOUND](self, args, kwargs)
-            return super().forward(*args, **kwargs)
+            runtime: Runtime = self.__dict__[BOUND]
+            BeginPass(runtime)(self, args, kwargs)
+            output = super().forward(*args, **kwargs)
+            EndPass(runtime)(self, args, output)
+            return output
 
     return Root
 
