@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -22,11 +22,10 @@ COMMANDS = {
 }
 
 
-
 class _AsListed(TyperGroup):
     """Commands in the order of COMMANDS, those with subcommands among them."""
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         return [name for names in COMMANDS.values() for name in names]
 
 

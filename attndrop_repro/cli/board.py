@@ -1,4 +1,4 @@
-"""Many jobs at once: an overall bar and one for each running job, or a plain line for each event."""
+"""Many jobs at once: a bar for all and one for each at work, or a plain line for each event."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ class Job(Protocol):
     """What is shown of a job."""
 
     @property
-    def key(self) -> str: ...
+    def key(self) -> str:
+        """Unique among the jobs."""
+
     @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """Its name for people."""
 
 
 @contextmanager
@@ -114,9 +117,7 @@ class Live(Failures):
 
     def progress(self, job: Job, done: float, total: float, fields: dict[str, object]) -> None:
         """Moves its bar."""
-        self._live.update(
-            self._tasks[job.key], completed=done, total=total, fields=words(fields)
-        )
+        self._live.update(self._tasks[job.key], completed=done, total=total, fields=words(fields))
 
     def said(self, job: Job, message: str) -> None:
         """The line."""
@@ -134,6 +135,4 @@ class Live(Failures):
     def _ended(self, job: Job) -> None:
         self._done += 1
         self._live.remove_task(self._tasks.pop(job.key))
-        self._live.update(
-            self._all, completed=self._done, fields=f"{self._done}/{self._total}"
-        )
+        self._live.update(self._all, completed=self._done, fields=f"{self._done}/{self._total}")

@@ -9,8 +9,8 @@ import typer
 from attndrop_repro.cli.options import Json
 
 group = typer.Typer(
-    help="List the methods, or show one with its settings. They work on models of timm, torchvision, "
-    "torch.nn and Hugging Face; a method that finds no place in a model says so.",
+    help="List the methods, or show one with its settings. They work on models of timm, "
+    "torchvision, torch.nn and Hugging Face; a method that finds no place in a model says so.",
     epilog="Example: attndrop methods show attentiondrop-blur+consistency",
     invoke_without_command=True,
 )

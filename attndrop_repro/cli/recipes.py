@@ -26,9 +26,7 @@ def table(context: typer.Context, as_json: Json = False) -> None:
 
     loaded = [(name, load_recipe(name), header(recipe_file(name))) for name in recipe_names()]
     if as_json:
-        emit_json(
-            [recipe.model_dump(mode="json") | {"header": head} for _, recipe, head in loaded]
-        )
+        emit_json([recipe.model_dump(mode="json") | {"header": head} for _, recipe, head in loaded])
         return
     emit_table(
         [Column("recipe"), Column("data set"), Column("epochs", right=True),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attndrop_repro.cli.options import DataDir, Device, Download, Json
 from attndrop_repro.cli.report import Out
 from attndrop_repro.cli.session import session
+
+if TYPE_CHECKING:
+    from attndrop_repro.experiments.jobs import Plan
 
 EXAMPLE = "Example: attndrop reproduce --suite digits --plan"
 
@@ -66,18 +69,17 @@ def command(
         raise typer.Exit(1)
 
 
-def _show(planned: planning.Plan, as_json: bool) -> None:
+def _show(planned: Plan, as_json: bool) -> None:
     from attndrop_repro.cli.output import Column, emit_json, emit_table
 
     rows = planned.rows()
     if as_json:
-        emit_json(
-            {"methods": rows, "missing": [{"job": j.key, "run": j.spec.run_id} for j in planned.missing]}
-        )
+        missing = [{"job": job.kind, "run": job.spec.run_id} for job in planned.missing]
+        emit_json({"methods": rows, "missing": missing})
         return
     kinds = list(planned.wanted)
+    numbers = [Column(kind, right=True) for kind in ("runs", *kinds)]
     emit_table(
-        [Column("recipe"), Column("method"), Column("runs", right=True),
-         *(Column(f"{kind}", right=True) for kind in kinds)],
-        [(row["recipe"], row["method"], row["runs"], *(row[kind] for kind in kinds)) for row in rows],
-    )  # fmt: skip
+        [Column("recipe"), Column("method"), *numbers],
+        [tuple(row[name] for name in ("recipe", "method", "runs", *kinds)) for row in rows],
+    )

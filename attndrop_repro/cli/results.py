@@ -62,7 +62,7 @@ def merge(
 
 @group.command(epilog="Example: attndrop results verify --json")
 def verify(context: typer.Context, as_json: Json = False) -> None:
-    """Read everything and name what is damaged, missing or foreign; exit 1 if a result is affected."""
+    """Read every file and name what is damaged, missing or foreign; exit 1 if a result suffers."""
     from attndrop_repro.cli.output import Column, emit_json, emit_table
     from attndrop_repro.store.verify import verify as look
 

@@ -1,4 +1,4 @@
-"""What was said before the command, and what every command has at hand: store, messages, progress."""
+"""What was said before the command, and what every command has: store, messages, progress."""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ def command(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Print the resolved recipe, steps, parameters and time; train nothing."
+            "--dry-run",
+            help="Print the whole recipe, steps, parameters and time; train nothing.",
         ),
     ] = False,
 ) -> None:

@@ -1,8 +1,8 @@
 """The engine for one machine: warm worker processes, one job each at a time.
 
-A job that fails stops nothing but the jobs that need it. A worker that dies (out of memory, SIGKILL)
-fails its job and is replaced. When the parent is interrupted it ends its workers, which write
-checkpoints first, and nothing is left running.
+A job that fails stops nothing but the jobs that need it. A worker that dies (out of memory,
+SIGKILL) fails its job and is replaced. When the parent is interrupted it ends its workers, which
+write checkpoints first, and nothing is left running.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ GRACE_SECONDS = 30.0
 
 
 class Job(Protocol):
-    """What the engine must know of a job.
-
-    Attributes:
-        key: Unique among the jobs.
-        after: Keys of jobs that must have succeeded before, where they are among the jobs.
-        cost: How long it takes, in any unit; long ones start first.
-    """
+    """What the engine must know of a job."""
 
     @property
-    def key(self) -> str: ...
+    def key(self) -> str:
+        """Unique among the jobs."""
+
     @property
-    def after(self) -> tuple[str, ...]: ...
+    def after(self) -> tuple[str, ...]:
+        """Keys of jobs that must have succeeded before, where they are among the jobs."""
+
     @property
-    def cost(self) -> float: ...
+    def cost(self) -> float:
+        """How long it takes, in any unit; long ones start first."""
 
 
 J = TypeVar("J", bound=Job)
@@ -114,7 +113,7 @@ def run(
 
     Args:
         jobs: What is to be done; keys are unique.
-        perform: Does one job, in a worker; a function that pickle finds by name, or a partial of one.
+        perform: Does one job, in a worker; a function that pickle finds by name, or its partial.
         workers: How many processes at most; none is started without a job for it.
         log: Where a job's output goes.
         observer: Who watches.

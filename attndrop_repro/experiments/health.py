@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -49,7 +48,7 @@ def check(results: Path) -> Iterator[Check]:
     Args:
         results: Folder of the results store; it need not exist.
     """
-    yield _python()
+    yield Check("python", "ok", platform.python_version())
     yield Check("attndrop", "ok", __version__)
     yield _dependencies()
     yield _torch()
@@ -58,13 +57,6 @@ def check(results: Path) -> Iterator[Check]:
     yield from _store(results)
     yield from _data_sets()
     yield _accelerator()
-
-
-def _python() -> Check:
-    found = platform.python_version()
-    if sys.version_info < (3, 11):
-        return Check("python", "problem", found, "install Python 3.11 or newer")
-    return Check("python", "ok", found)
 
 
 def _dependencies() -> Check:
@@ -88,7 +80,7 @@ def _dependencies() -> Check:
         if not requirement.specifier.contains(version, prereleases=True):
             faults.append(f"{requirement.name} is {version}, not {requirement.specifier}")
     if faults:
-        return Check("packages", "problem", "; ".join(faults), "run pip install again, as README says")
+        return Check("packages", "problem", "; ".join(faults), "run pip install again")
     return Check("packages", "ok", f"all {number} fit")
 
 
@@ -187,8 +179,6 @@ def _accelerator() -> Check:
     if torch.backends.mps.is_available():
         return Check("accelerator", "ok", "Apple GPU (mps)")
     if Path("/proc/driver/nvidia/version").exists():
-        remedy = "the driver is there but torch cannot use it: update it or install a matching torch"
+        remedy = "torch cannot use the driver: update it, or install a torch that matches it"
         return Check("accelerator", "problem", "an NVIDIA driver without CUDA in torch", remedy)
     return Check("accelerator", "note", "none: everything runs on the CPU")
-
-

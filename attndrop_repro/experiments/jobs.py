@@ -1,4 +1,4 @@
-"""What a suite needs: one training for each run, then its measurements; and what of it is missing."""
+"""What a suite needs: a training for each run, then its measurements; and what is missing."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ class Plan:
     def rows(self) -> list[dict[str, object]]:
         """By recipe and method: how many jobs of each kind are done, of how many."""
         runs = Counter((spec.recipe.name, spec.method) for spec in self.specs)
-        open_ = Counter((job.spec.recipe.name, job.spec.method, job.kind) for job in self.missing)
+        open_: Counter[tuple[str, str, str]] = Counter(
+            (job.spec.recipe.name, job.spec.method, job.kind) for job in self.missing
+        )
         return [
             {
                 "recipe": recipe,

@@ -1,4 +1,4 @@
-"""Bars on a terminal, few plain lines without; tables that never cut names; nothing steers the terminal."""
+"""Bars on a terminal, few plain lines without; whole names; nothing that steers a terminal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ def test_plain_lines_are_rate_limited_and_end_with_the_last(capsys, monkeypatch)
             now[0] = step / 10
             reporter.update(step, 100, loss=1 / step, images_per_second=100.0)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["work: 1/100", "work: 51/100", "work: 100/100"]
+    assert [line.split("  ")[0] for line in lines] == [
+        "work: 1/100",
+        "work: 51/100",
+        "work: 100/100",
+    ]
     assert lines[1] == "work: 51/100  loss 0.01961  images per second 100  5 s left"
 
 

@@ -6,7 +6,9 @@ import yaml
 
 
 def test_a_dry_run_prints_a_recipe_that_can_be_used_and_writes_nothing(cli, tiny):
-    ran = cli("train", "--recipe", "tiny.yaml", "--dry-run", "--method", "dropkey", "--set", "p=0.3")
+    ran = cli(
+        "train", "--recipe", "tiny.yaml", "--dry-run", "--method", "dropkey", "--set", "p=0.3"
+    )
     assert ran.code == 0
     head = [line for line in ran.out.splitlines() if line.startswith("#")]
     assert head[0].startswith("# run:        tiny--dropkey--s0--")

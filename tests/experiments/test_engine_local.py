@@ -1,4 +1,4 @@
-"""The local engine: order, failures, dead workers, interruption. Jobs here are toys without torch."""
+"""The local engine: order, failures, dead workers, interruption. Jobs are toys without torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from attndrop_repro.experiments.engine_local import run
 
-TOYS = '''
+TOYS = """
 import os, signal, sys, time
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +53,7 @@ def perform(job, progress):
         finally:
             progress.say("no longer heard")
             (folder / f"{job.key}.checkpoint").write_text("saved")
-'''
+"""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The files that make a checkout usable: pins that fit, Makefile, continuous integration, citation."""
+"""What makes a checkout usable: pins that fit, Makefile, continuous integration, citation."""
 
 from __future__ import annotations
 
