@@ -5,13 +5,15 @@ Shapes: B batch, H heads, Q queries, K keys, D width of a head, N tokens, C mode
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from attndrop_repro.functional.masked_softmax import masked_softmax
 
 AttentionKind = Literal["encoder-self", "decoder-self", "cross"]
 Place = Literal[
@@ -67,6 +69,8 @@ class AttentionCall:
         x: Tokens that queries, keys and values are projected from, (B, N, C); None where the
             adapter cannot see them.
         memory: Those of the keys and values where they are others (cross attention), (B, M, C).
+        on_weights: What else happens to the attention weights (B, H, Q, K) before they meet the
+            values; setting it costs the fused form. None: nothing.
     """
 
     q: Tensor
@@ -80,6 +84,7 @@ class AttentionCall:
     dropout_p: float = 0.0
     x: Tensor | None = None
     memory: Tensor | None = None
+    on_weights: Callable[[Tensor], Tensor] | None = None
 
     def replace(self, **changes: Any) -> AttentionCall:
         """A copy with some fields changed."""
@@ -110,12 +115,31 @@ class AttentionCall:
         """Forbids the keys where ``keep`` is False; (broadcastable to) (B, H, Q, K)."""
         return self.replace(allowed=keep if self.allowed is None else keep & self.allowed)
 
+    def then_on_weights(self, change: Callable[[Tensor], Tensor]) -> AttentionCall:
+        """Adds a change of the attention weights after those there are."""
+        before = self.on_weights
+        if before is None:
+            return self.replace(on_weights=change)
+        return self.replace(on_weights=lambda weights: change(before(weights)))
+
     def logits(self) -> Tensor:
         """Scaled Q K^T without bias or mask, (B, H, Q, K)."""
-        return self.q @ self.k.transpose(-2, -1) * self.scale
+        # scaling the queries first keeps half precision from overflowing
+        return (self.q * self.scale) @ self.k.transpose(-2, -1)
+
+    def weigh(self, weights: Tensor) -> Tensor:
+        """Attention weights (B, H, Q, K) through dropout to the output, (B, H, Q, D)."""
+        if self.dropout_p:
+            weights = F.dropout(weights, self.dropout_p)
+        if self.on_weights is not None:
+            weights = self.on_weights(weights)
+        return weights @ self.v
 
     def run(self) -> Tensor:
-        """The attention through torch's fused form: softmax(logits + bias) V, (B, H, Q, D)."""
+        """The attention, softmax(logits + bias) V, (B, H, Q, D); through torch's fused form."""
+        if self.on_weights is not None:
+            logits = self.logits() if self.bias is None else self.logits() + self.bias
+            return self.weigh(masked_softmax(logits, self.visible()))
         mask: Tensor | None
         if self.bias is None:
             plain = self.causal and self.allowed is None
