@@ -253,7 +253,7 @@ def evaluation_batches(
         Pixels (B, C, H, W), labels (B,), rows (B,).
     """
     share = share or Share()
-    rows = torch.arange(share.rank, len(split), share.world)
+    rows = torch.arange(len(split))[share.rank :: share.world]
     pieces = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
     if split.in_memory or workers == 0:
         for piece in pieces:

@@ -7,11 +7,13 @@ run change nothing.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from attndrop_repro.config.errors import UsageError
@@ -124,15 +126,38 @@ def policy(name: str, size: int, mean: tuple[float, ...]) -> Any:
         from torchvision.transforms import v2
 
         return v2.AutoAugment(v2.AutoAugmentPolicy(name), fill=list(fill))
-    from timm.data.auto_augment import auto_augment_transform
+    from timm.data import auto_augment
 
+    kind, *sections = name.split("-")
+    makers = {
+        "rand": auto_augment.rand_augment_transform,
+        "augmix": auto_augment.augment_and_mix_transform,
+    }
+    make = makers.get(kind, auto_augment.auto_augment_transform)
     try:
-        return auto_augment_transform(name, {"translate_const": int(size * 0.45), "img_mean": fill})
+        unread = [text for text in sections if not re.fullmatch(r"[a-z]+[0-9.]+|w[a-z0-9]+", text)]
+        if unread:  # timm passes over what it cannot read
+            raise ValueError(f"unknown section {unread[0]}")
+        transform = make(name, {"translate_const": int(size * 0.45), "img_mean": fill})
     except (AssertionError, KeyError, ValueError) as error:
         raise UsageError(
             f"augmentation.auto = {name!r} is neither one of {', '.join(TORCHVISION_POLICIES)} "
             f"nor a policy of timm, as in 'rand-m9-mstd0.5-inc1' ({error})"
         ) from None
+    for operation in _operations(transform):
+        if operation.name.startswith("Posterize"):
+            operation.aug_fn = _posterized
+    return transform
+
+
+def _operations(transform: Any) -> Iterator[Any]:
+    for item in getattr(transform, "ops", None) or getattr(transform, "policy", ()):
+        yield from item if isinstance(item, list | tuple) else (item,)
+
+
+def _posterized(image: Image.Image, bits: int, **_: Any) -> Image.Image:
+    # at full strength timm asks for 0 bits, which Pillow refuses since version 12
+    return image if bits >= 8 else ImageOps.posterize(image, max(1, bits))
 
 
 def to_pil(image: Tensor | Image.Image) -> Image.Image:
