@@ -26,8 +26,8 @@ LEVELS = (
     {"cli"},
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
-# Arrows inside a level, one way too: runs are specified by recipes; what is measured is a model with
-# its data and its handle (`models.subject`); `reproduce` ends in a report.
+# Arrows inside a level, one way too: runs are specified by recipes; what is measured is a model
+# with its data and its handle (`models.subject`); `reproduce` ends in a report.
 BESIDE = {
     ("store", "config"),
     ("models", "adapters"),
