@@ -62,6 +62,7 @@ CIFAR100 = Layout(
     "50,000 + 10,000 colour images of 32 x 32, 10 classes",
     layout="--data-dir with cifar-10-batches-py/ or cifar-10-python.tar.gz",
     downloads=True,
+    shape=(32, 3, 10),
 )
 def read_cifar10(request: Request) -> Source:
     """CIFAR-10."""
@@ -73,6 +74,7 @@ def read_cifar10(request: Request) -> Source:
     "50,000 + 10,000 colour images of 32 x 32, 100 classes",
     layout="--data-dir with cifar-100-python/ or cifar-100-python.tar.gz",
     downloads=True,
+    shape=(32, 3, 100),
 )
 def read_cifar100(request: Request) -> Source:
     """CIFAR-100, with its 100 fine labels."""

@@ -10,7 +10,11 @@ import torch
 from attndrop_repro.data.registry import Raw, Request, Source, register
 
 
-@register("digits", "scikit-learn's 1,797 handwritten digits, 8 x 8 grey; comes with scikit-learn")
+@register(
+    "digits",
+    "scikit-learn's 1,797 handwritten digits, 8 x 8 grey; comes with scikit-learn",
+    shape=(8, 1, 10),
+)
 def read(request: Request) -> Source:
     """All images as one set; the recipe's `test` says which share is the test set."""
     from sklearn.datasets import load_digits

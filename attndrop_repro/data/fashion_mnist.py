@@ -31,6 +31,7 @@ _INSIDE = ("", "FashionMNIST/raw", "fashion-mnist")
     layout="--data-dir with train-images-idx3-ubyte.gz and the other three, unpacked or not; else "
     "where Debian's package dataset-fashion-mnist puts them",
     downloads=True,
+    shape=(28, 1, 10),
 )
 def read(request: Request) -> Source:
     """Fashion-MNIST."""

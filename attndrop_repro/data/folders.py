@@ -103,6 +103,7 @@ def read_folder(request: Request) -> Source:
     "imagenet",
     "ImageNet-1k (ILSVRC 2012): 1.28 million + 50,000 images, 1,000 classes",
     layout="--data-dir with train/<synset>/ and val/<synset>/",
+    shape=(224, 3, 1000),
 )
 def read_imagenet(request: Request) -> Source:
     """ImageNet, as image folders by synset."""

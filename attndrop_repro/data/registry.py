@@ -83,6 +83,8 @@ class Entry:
         layout: Where its files are looked for, in words; empty: it comes with a dependency.
         read: Its reader.
         downloads: Whether `--download` can get it.
+        shape: (pixels a side, channels, classes) where they are always the same: what a benchmark
+            needs to know without the files.
     """
 
     name: str
@@ -90,13 +92,19 @@ class Entry:
     layout: str
     read: Reader
     downloads: bool = False
+    shape: tuple[int, int, int] | None = None
 
 
 _ENTRIES: dict[str, Entry] = {}
 
 
 def register(
-    name: str, summary: str, *, layout: str = "", downloads: bool = False
+    name: str,
+    summary: str,
+    *,
+    layout: str = "",
+    downloads: bool = False,
+    shape: tuple[int, int, int] | None = None,
 ) -> Callable[[Reader], Reader]:
     """Decorator: makes a reader known by a name; a name given twice is an error."""
 
@@ -104,7 +112,7 @@ def register(
         known = _ENTRIES.get(name)
         if known is not None and known.read.__qualname__ != read.__qualname__:
             raise ValueError(f"two data sets are called {name!r}")
-        _ENTRIES[name] = Entry(name, summary, layout, read, downloads)
+        _ENTRIES[name] = Entry(name, summary, layout, read, downloads, shape)
         return read
 
     return add
