@@ -151,12 +151,13 @@ def policy(name: str, size: int, mean: tuple[float, ...]) -> Any:
 
 
 def _operations(transform: Any) -> Iterator[Any]:
-    for item in getattr(transform, "ops", None) or getattr(transform, "policy", ()):
+    found: Any = getattr(transform, "ops", None) or getattr(transform, "policy", ())
+    for item in found:
         yield from item if isinstance(item, list | tuple) else (item,)
 
 
 def _posterized(image: Image.Image, bits: int, **_: Any) -> Image.Image:
-    # at full strength timm asks for 0 bits, which Pillow refuses since version 12
+    # at full strength timm asks for 0 bits, which Pillow refuses
     return image if bits >= 8 else ImageOps.posterize(image, max(1, bits))
 
 
