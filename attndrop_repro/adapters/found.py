@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from torch import nn
+from torch import Tensor, nn
 
 from attndrop_repro.adapters.runtime import Runtime
 from attndrop_repro.adapters.swap import Swap
@@ -37,7 +37,6 @@ class Found:
         heads: Attention heads.
         sequence_first: Its activations are (N, B, C).
         windows: Its activations may be (B * windows, N, C).
-        taps: Whether an attention's input and projections can be seen here.
     """
 
     module: nn.Module
@@ -51,7 +50,6 @@ class Found:
     heads: int = 0
     sequence_first: bool = False
     windows: bool = False
-    taps: bool = False
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -66,6 +64,7 @@ class Bound:
 
     Attributes:
         x: Tokens that entered the attention which is running now; None outside of it.
+        memory: Those of its keys and values where they are others.
         running: Whether the training forward of an attention is running.
         weighed: Whether the layer is running, with its weight already through the method.
     """
@@ -77,7 +76,8 @@ class Bound:
     weights: tuple[Site, ...]
     sequence_first: bool = False
     windows: bool = False
-    x: object = field(default=None, repr=False)
+    x: Tensor | None = field(default=None, repr=False)
+    memory: Tensor | None = field(default=None, repr=False)
     running: bool = False
     weighed: bool = False
 

@@ -31,7 +31,7 @@ def find(tree: Tree, path: str, module: nn.Module) -> list[Found] | None:
     )
     attention = Found(
         module, path, attention_class, "attention", inputs=("attention-input",), kind=kind,
-        heads=_heads(module), windows=True, taps=projections(module) is not None,
+        heads=_heads(module), windows=True,
     )  # fmt: skip
     residual = kind != "cross" and tree.ends_branch(path)
     return [attention, *around_attention(tree, path, kind=kind, residual=residual, windows=True)]

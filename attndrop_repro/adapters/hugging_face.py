@@ -8,6 +8,7 @@ eval mode, in `generate` and after `remove` the library's own code runs with its
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ def find(tree: Tree, path: str, module: nn.Module) -> list[Found] | None:
     kind = _kind(module)
     attention = Found(
         module, path, attention_class, "attention", inputs=("attention-input",), kind=kind,
-        heads=_heads(module), taps=kind != "cross" and projections(module) is not None,
+        heads=_heads(module),
     )  # fmt: skip
     return [attention, *around_attention(tree, path, kind=kind, residual=tree.ends_branch(path))]
 
@@ -93,11 +94,11 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
                 args = (x, *args[1:])
             else:
                 kwargs["hidden_states"] = x
-            bound.x, bound.running = x, True
+            bound.x, bound.memory, bound.running = x, _memory(bound, kwargs), True
             try:
                 return super().forward(*args, **kwargs)
             finally:
-                bound.x, bound.running = None, False
+                bound.x, bound.memory, bound.running = None, None, False
 
     return Attention
 
@@ -147,10 +148,11 @@ def attention(
     call = call.replace(
         dropout_p=dropout,
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
-        x=bound.x if isinstance(bound.x, Tensor) else None,
+        x=bound.x,
+        memory=bound.memory,
     )
     runtime, weights = bound.runtime, None
-    tap = _tap(module, bound, call) if "attention" in runtime.wanted else None
+    tap = _tap(module, call) if "attention" in runtime.wanted else None
     if module.__dict__["config"]._attn_implementation == "eager":
         output, weights = runtime.attention_weights(call, tap)
     else:
@@ -178,12 +180,20 @@ def _call(
     )  # fmt: skip
 
 
-def _tap(module: nn.Module, bound: Bound, call: AttentionCall) -> AttentionTap:
-    weights = None if call.site.kind == "cross" else projections(module)
-    if weights is None or not isinstance(bound.x, Tensor):
+def _memory(bound: Bound, kwargs: Mapping[str, Any]) -> Tensor | None:
+    """The encoder's tokens, in a cross-attention."""
+    if bound.site is None or bound.site.kind != "cross":
+        return None
+    names = ("key_value_states", "encoder_hidden_states")
+    return next((kwargs[name] for name in names if kwargs.get(name) is not None), None)
+
+
+def _tap(module: nn.Module, call: AttentionCall) -> AttentionTap:
+    weights = projections(module)
+    if weights is None or (call.site.kind == "cross" and call.memory is None):
         return AttentionTap(call, None, None, None, None)
     w_q, w_k, w_v = (_every_head(weight, call) for weight in weights)
-    return AttentionTap(call, bound.x, w_q, w_k, w_v)
+    return AttentionTap(call, call.x, w_q, w_k, w_v)
 
 
 def _every_head(weight: Tensor, call: AttentionCall) -> Tensor:

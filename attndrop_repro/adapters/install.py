@@ -125,11 +125,6 @@ def check(model: nn.Module, method: Method[Any], found: Sequence[Found]) -> None
     runtime = Runtime(method)
     for item in found:
         kind = type(item.module).__name__
-        if "attention" in method.taps() and item.site == "attention" and not item.taps:
-            raise AttndropError(
-                f"{method.name} must see the projections of every attention, and those of {kind} "
-                f"at {item.path!r} cannot be told apart"
-            )
         if runtime.weighs and _foreign(item):
             raise AttndropError(
                 f"{method.name} changes weights of linear layers, and {kind} at {item.path!r} "

@@ -9,6 +9,7 @@ its fast path.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -47,7 +48,6 @@ def find(tree: Tree, path: str, module: nn.Module) -> list[Found] | None:
     attention = Found(
         module, path, attention_class, "attention", inputs=("attention-input",),
         weights=("qkv",) if packed else ("q", "k", "v"), kind=kind, heads=module.num_heads,
-        taps=kind != "cross",
     )  # fmt: skip
     return [attention, *around_attention(tree, path, kind=kind, residual=tree.ends_branch(path))]
 
@@ -103,7 +103,9 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
             )  # fmt: skip
             tap = None
             if "attention" in runtime.wanted:
-                tap = _tap(self, call, query if itself and shared else None)
+                # values from elsewhere than the keys have no place in a tap
+                x = query if shared else None
+                tap = AttentionTap(call, x, *_weights(self))
             weights = None
             if need_weights:
                 output, weights = runtime.attention_weights(call, tap)
@@ -130,13 +132,13 @@ def _project(
     module: nn.MultiheadAttention, bound: Bound, query: Tensor, key: Tensor, value: Tensor
 ) -> tuple[Tensor, ...]:
     """Queries, keys and values by head, (B, H, N, D)."""
-    weights = _weights(module)
+    weights: Sequence[Tensor] = _weights(module)
     if bound.runtime.weighs:
         weigh = bound.runtime.method.weight
         if len(bound.weights) == 1:
             weights = weigh(bound.weights[0], module.in_proj_weight).chunk(3)
         else:
-            weights = tuple(weigh(site, w) for site, w in zip(bound.weights, weights, strict=True))
+            weights = [weigh(site, w) for site, w in zip(bound.weights, weights, strict=True)]
     biases = (None,) * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
     tokens = (query, key, value)
     projected = [F.linear(x, w, b) for x, w, b in zip(tokens, weights, biases, strict=True)]
@@ -144,9 +146,10 @@ def _project(
     return tuple(t.reshape(*t.shape[:-1], *heads).transpose(1, 2) for t in projected)
 
 
-def _weights(module: nn.MultiheadAttention) -> tuple[Tensor, ...]:
+def _weights(module: nn.MultiheadAttention) -> tuple[Tensor, Tensor, Tensor]:
     if module._qkv_same_embed_dim:
-        return module.in_proj_weight.chunk(3)
+        w_q, w_k, w_v = module.in_proj_weight.chunk(3)
+        return w_q, w_k, w_v
     return module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
 
 
@@ -184,11 +187,6 @@ def _site(bound: Bound, itself: bool) -> Site:
     if itself or bound.site.kind == "cross":
         return bound.site
     return replace(bound.site, kind="cross")
-
-
-def _tap(module: nn.MultiheadAttention, call: AttentionCall, x: Tensor | None) -> AttentionTap:
-    w_q, w_k, w_v = (None, None, None) if x is None else _weights(module)
-    return AttentionTap(call, x, w_q, w_k, w_v)
 
 
 def _kind(tree: Tree, path: str, module: nn.Module) -> AttentionKind:

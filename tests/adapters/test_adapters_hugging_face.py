@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 from support.models import WORDS, bert, build, liven, llama, marian, run, t5, words
-from support.toys import ByHand, Places, Shake, Spy
+from support.toys import ByHand, Places, Shake, Spy, Watch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
@@ -194,3 +194,18 @@ def test_places_of_a_model_with_conv1d_layers() -> None:
     assert places.seen() == {
         "attention-input": 2, "proj-output": 2, "mlp-output": 2, "residual": 4,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["marian", "t5"])
+def test_taps_of_a_cross_attention_show_both_sides(name: str) -> None:
+    model, x = build(name)
+    watch = Watch("attention")
+    handle = attndrop.apply(model, watch)
+    handle.outputs(x)
+    taps = [tap for tap in watch.kept[0].attention if tap.call.site.kind == "cross"]
+    assert len(taps) == 2
+    for tap in taps:
+        assert (tap.x.shape[:2], tap.call.memory.shape[:2]) == ((3, 5), (3, 6))
+        keys = (tap.call.memory @ tap.w_k.T).unflatten(-1, (2, -1)).transpose(1, 2)
+        difference = keys - tap.call.k
+        assert (difference - difference[:, :, :1]).abs().max() < 1e-5

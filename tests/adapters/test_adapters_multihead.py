@@ -166,7 +166,9 @@ def test_keys_from_elsewhere_make_it_a_cross_attention() -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_the_fast_path_of_a_layer_alone(norm_first: bool, activation: str) -> None:
+def test_the_fast_path_of_a_layer_alone(
+    norm_first: bool, activation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer = nn.TransformerEncoderLayer(
         C, H, 12, batch_first=True, norm_first=norm_first, activation=activation
     )
@@ -177,13 +179,10 @@ def test_the_fast_path_of_a_layer_alone(norm_first: bool, activation: str) -> No
     with torch.no_grad():
         expected = layer(x, src_key_padding_mask=PADDING)
         handle = attndrop.apply(layer, Spy())
-        try:
-            torch._transformer_encoder_layer_fwd = lambda *a, **k: (
-                calls.append(1) or genuine(*a, **k)
-            )
-            assert torch.equal(layer(x, src_key_padding_mask=PADDING), expected)
-        finally:
-            torch._transformer_encoder_layer_fwd = genuine
+        monkeypatch.setattr(
+            torch, "_transformer_encoder_layer_fwd", lambda *a: calls.append(1) or genuine(*a)
+        )
+        assert torch.equal(layer(x, src_key_padding_mask=PADDING), expected)
     assert calls == [1]
     layer.train()
     layer(x)
@@ -205,6 +204,20 @@ def test_decoder_and_cross_attention_of_torch() -> None:
     assert causal == {"encoder-self": False, "decoder-self": True, "cross": False}
 
 
-def test_taps_of_a_cross_attention_are_refused() -> None:
-    with pytest.raises(attndrop.config.errors.AttndropError, match="must see the projections"):
-        attndrop.apply(liven(Translator()), Watch("attention"))
+def test_taps_of_a_cross_attention_show_both_sides() -> None:
+    model = liven(Translator()).train()
+    watch = Watch("attention")
+    handle = attndrop.apply(model, watch)
+    handle.outputs((torch.randint(0, 20, (2, K)), torch.randint(0, 20, (2, Q))))
+    (tap,) = [t for t in watch.kept[0].attention if t.call.site.path.endswith("1.multihead_attn")]
+    assert (tap.x.shape, tap.call.memory.shape) == ((2, Q, C), (2, K, C))
+    keys = (tap.call.memory @ tap.w_k.T).unflatten(-1, (H, -1)).transpose(1, 2)
+    difference = keys - tap.call.k
+    assert (difference - difference[:, :, :1]).abs().max() < 1e-5
+
+
+def test_taps_do_not_pretend_when_keys_and_values_differ() -> None:
+    attention = _attention(batch_first=True)
+    handle = attndrop.apply(nn.Sequential(attention), Watch("attention"))
+    attention(_tokens(Q), _tokens(K), _tokens(K, seed=1))
+    assert handle.runtime.taps.attention[0].x is None

@@ -144,8 +144,9 @@ def test_swin_windows_of_one_image_share_its_mask_at_every_place() -> None:
     torch.testing.assert_close(model(x)[0], first[0], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["vit", "beit", "eva", "eva-split", "torch-encoder", "bert", "hf-vit",
-                                  "llama"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name", ["vit", "beit", "eva", "eva-split", "torch-encoder", "bert", "hf-vit", "llama"]
+)
 def test_taps_hold_input_and_projections(name: str) -> None:
     model, x = build(name)
     watch = Watch()

@@ -8,7 +8,7 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
-from support.models import bert, build, gpt2, images, liven, run, vit
+from support.models import bert, build, gpt2, images, liven, run, vit, words
 from support.toys import Places, Spy, Watch, states
 from torch import Tensor, nn
 
@@ -58,7 +58,7 @@ def test_torchvision_swin_attends_in_a_function() -> None:
 
     with torch.device("meta"):
         model = torchvision.models.swin_t()
-    with pytest.raises(AttndropError, match="ShiftedWindowAttention at .* by itself"):
+    with pytest.raises(AttndropError, match=r"ShiftedWindowAttention at .* by itself"):
         attndrop.apply(model, Spy())
 
 
@@ -183,7 +183,7 @@ def test_hugging_face_soft_cap() -> None:
         num_key_value_heads=2, head_dim=4, intermediate_size=8, attn_implementation="eager",
     )  # fmt: skip
     model = transformers.Gemma2ForCausalLM(config)
-    with pytest.raises(AttndropError, match="Gemma2Attention at .* soft-cap"):
+    with pytest.raises(AttndropError, match=r"Gemma2Attention at .* soft-cap"):
         attndrop.apply(model, Spy())
 
 
@@ -194,14 +194,18 @@ def test_weights_of_layers_that_are_no_linear_layers() -> None:
 
     model = liven(vit())
     model.blocks[1].mlp.fc1.__class__ = Odd
-    with pytest.raises(AttndropError, match="places changes weights .* Odd at 'blocks.1.mlp.fc1'"):
+    with pytest.raises(AttndropError, match=r"places changes weights .* Odd at 'blocks.1.mlp.fc1'"):
         attndrop.apply(model, Places())
     attndrop.apply(model, Spy())
 
 
 def test_projections_that_cannot_be_told_apart() -> None:
-    with pytest.raises(AttndropError, match="watch must see the projections .* GPT2Attention at"):
-        attndrop.apply(gpt2(), Watch("attention"))
+    model = liven(gpt2()).train()
+    watch = Watch("attention")
+    handle = attndrop.apply(model, watch)
+    assert {site.width for site in handle.runtime.attention} == {0}
+    handle.outputs(words(2))
+    assert [(tap.x is None, tap.w_q) for tap in watch.kept[0].attention] == [(True, None)] * 2
 
 
 class Nothing(Method[Settings]):

@@ -56,7 +56,7 @@ def run(model: nn.Module, x: Batch) -> Tensor:
 
 
 def liven(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Weights large enough for every perturbation to show; libraries begin with tiny ones or zeros."""
+    """Weights large enough for every perturbation to show; libraries begin with tiny ones."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

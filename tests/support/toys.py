@@ -33,7 +33,7 @@ class Spy(Method[Settings]):
 
 
 class ByHand(Spy):
-    """Computes every attention from the parts of its call, in float64: they must be all there is."""
+    """Computes every attention from the parts of its call alone, in float64."""
 
     name = "by-hand"
 
