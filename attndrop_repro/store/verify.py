@@ -140,16 +140,16 @@ def _run(store: Store, run: RunDir, hashes: dict[str, str]) -> Iterator[Finding]
             read()
         except AttndropError as error:
             yield Finding("damaged", f"{where}/{name}", str(error))
-    for folder in (run.checkpoints, run.path / "snapshots"):
-        for path in _listing(folder):
-            if path.name.startswith(TEMPORARY):
-                yield from _left(store, path)
-                continue
-            try:
-                checkpoint.check(path)
-            except AttndropError as error:
-                if path.exists():  # else it was pruned meanwhile
-                    yield Finding("damaged", _relative(store, path), str(error))
+    kept = [*_listing(run.checkpoints), *_listing(run.path / "snapshots")]
+    for path in [*kept, *filter(Path.exists, [run.path / "weights"])]:
+        if path.name.startswith(TEMPORARY):
+            yield from _left(store, path)
+            continue
+        try:
+            checkpoint.check(path)
+        except AttndropError as error:
+            if path.exists():  # else it was pruned meanwhile
+                yield Finding("damaged", _relative(store, path), str(error))
     for path in _listing(run.path / "logits"):
         if path.name.startswith(TEMPORARY):
             yield from _left(store, path)

@@ -21,6 +21,7 @@ def store(make):
     run.append_history({"epoch": 1})
     checkpoint.save(run.checkpoints, {"model/w": torch.ones(3)}, {"step": 1}, best=True)
     checkpoint.save_folder(run.snapshot(0), {"model/w": torch.ones(3)}, {"epoch": 0})
+    checkpoint.save_folder(run.path / "weights", {"model/w": torch.ones(3)}, {"epoch": 4})
     save_logits(run.logits("test"), torch.ones(2, 3), [0, 1], [0, 1])
     return store
 
@@ -49,6 +50,7 @@ def test_a_healthy_store(store):
         "runs/*/checkpoints/step-*/*",
         "runs/*/checkpoints/best-*/model.safetensors",
         "runs/*/snapshots/*/*",
+        "runs/*/weights/*",
         "runs/*/logits/*",
     ],
 )
