@@ -1,0 +1,1 @@
+"""Figures: one file each. Drawn without pyplot, so that nothing global is touched."""

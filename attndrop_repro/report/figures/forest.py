@@ -1,0 +1,113 @@
+"""Forest plot: every method's paired difference from the baseline, quantity by quantity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from attndrop_repro.report.comparisons import Comparison
+from attndrop_repro.report.figures import canvas
+from attndrop_repro.report.group import Group
+from attndrop_repro.report.palette import INK, MUTED, PAPER, SHADE, look
+from attndrop_repro.report.prose import Code, say
+from attndrop_repro.report.quantities import Quantity
+from attndrop_repro.report.tables import difference_table
+
+_ACROSS = 4
+
+
+def forest(group: Group, comparisons: Sequence[Comparison]) -> list[canvas.Picture]:
+    """The forest plot; none where nothing can be compared."""
+    drawn = [
+        (quantity, {one.method: one for one in ones if one.difference is not None})
+        for quantity, ones in (
+            (quantity, list(found))
+            for quantity, found in groupby(comparisons, key=lambda one: one.quantity)
+        )
+    ]
+    drawn = [(quantity, ones) for quantity, ones in drawn if ones]
+    if not drawn or group.baseline is None:
+        return []
+    methods = [m for m in group.others if any(m in ones for _, ones in drawn)]
+    name, title = "differences", f"Differences from {group.baseline}"
+    with canvas.style():
+        rows, columns = canvas.panels(len(drawn), most=_ACROSS)
+        height = rows * (0.95 + 0.27 * len(methods))
+        figure = Figure(figsize=(canvas.WIDTH, height), layout="constrained")
+        axes = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+        for index, (quantity, ones) in enumerate(drawn):
+            _panel(axes[index], quantity, ones, methods)
+        for spare in axes[len(drawn) :]:
+            spare.set_axis_off()
+        svg, png = canvas.rendered(figure, f"{group.recipe}-{name}")
+    return [
+        canvas.Picture(
+            name,
+            title,
+            f"Forest plot: differences of {len(methods)} methods from {group.baseline} on "
+            f"{len(drawn)} quantities with 95 % intervals around a line at zero.",
+            say(
+                "Method minus {baseline}, paired by seed: mean and 95 % t-interval, before "
+                "correction. Filled: significant after Holm's correction; open: not. Grey: "
+                "differences that this n and this spread could not reliably have shown.",
+                baseline=Code(group.baseline),
+            ),
+            svg,
+            png,
+            difference_table(group, comparisons),
+        )
+    ]
+
+
+def _panel(
+    axes: Axes, quantity: Quantity, ones: dict[str, Comparison], methods: Sequence[str]
+) -> None:
+    axes.axvline(0, color=MUTED, linewidth=0.9)
+    for place, method in enumerate(methods):
+        one = ones.get(method)
+        if one is None or one.difference is None:
+            axes.text(0, place, " no data", va="center", fontsize=7, color=MUTED)
+            continue
+        mean = one.difference.interval
+        colour = look(method).colour
+        if one.difference.detectable is not None:
+            blind = one.difference.detectable * quantity.scale
+            axes.barh(place, 2 * blind, 0.72, -blind, color=SHADE, zorder=0)
+        if mean.low is not None and mean.high is not None:
+            ends = [mean.low * quantity.scale, mean.high * quantity.scale]
+            axes.plot(ends, [place, place], color=colour, linewidth=2, solid_capstyle="butt")
+        axes.plot(
+            mean.mean * quantity.scale,
+            place,
+            marker=look(method).marker,
+            markersize=6,
+            color=colour,
+            markerfacecolor=colour if one.difference.stands else PAPER,
+            markeredgewidth=1.4,
+        )
+    unit = {"%": ", points", "": ""}.get(quantity.unit, f", {quantity.unit}")
+    axes.set_title(f"{quantity.title}{unit}", fontsize=8.5)
+    axes.set_yticks(range(len(methods)), [canvas.label(method) for method in methods])
+    axes.tick_params(axis="y", labelcolor=INK)
+    axes.set_ylim(len(methods) - 0.5, -0.5)
+    axes.set_xlim(*_ends(quantity, list(ones.values())))
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    if quantity.better:
+        axes.set_xlabel("better →" if quantity.better > 0 else "← better", fontsize=8)
+
+
+def _ends(quantity: Quantity, ones: Sequence[Comparison]) -> tuple[float, float]:
+    """Ends of the axis: all intervals and zero, with room; grey bars may go beyond."""
+    found = [one.difference.interval for one in ones if one.difference is not None]
+    ends = [0.0]
+    for mean in found:
+        ends += [mean.mean, *(end for end in (mean.low, mean.high) if end is not None)]
+    low, high = min(ends) * quantity.scale, max(ends) * quantity.scale
+    room = 0.08 * (high - low) or 1.0
+    return low - room, high + room
