@@ -139,8 +139,10 @@ def _risk(
     model.eval()
     try:
         wrong = 0
-        for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
-            wrong += int((functional_call(model, weights, (x,)).argmax(-1) != y).sum())
+        for start in range(0, len(labels), batch_size):
+            rows = slice(start, start + batch_size)
+            logits = functional_call(model, weights, (images[rows],))
+            wrong += int((logits.argmax(-1) != labels[rows]).sum())
     finally:
         model.train(was_training)
     return wrong / len(labels)
