@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,11 +40,12 @@ class PixelModel(nn.Module):
             self.register_buffer(name, tensor.float(), persistent=False)
         self._exact = (tuple(mean), tuple(std))
 
-    def double(self) -> PixelModel:
-        """In float64, with the statistics at their full precision."""
-        super().double()
+    def _apply(self, fn: Any, recurse: bool = True) -> PixelModel:
+        # in float64 the statistics have their full precision, not what float32 left of them
+        super()._apply(fn, recurse)
         for name, values in zip(("mean", "std"), self._exact, strict=True):
-            getattr(self, name).copy_(torch.tensor(values, dtype=torch.float64).view(-1, 1, 1))
+            buffer: Tensor = getattr(self, name)
+            buffer.copy_(torch.tensor(values, dtype=torch.float64).view(-1, 1, 1))
         return self
 
     def forward(self, pixels: Tensor) -> Tensor:

@@ -55,8 +55,9 @@ def test_copies_and_pickles_are_whole() -> None:
         assert torch.equal(other(pixels), model(pixels))
 
 
-def test_float64_has_full_statistics() -> None:
-    model = made().double()
+@pytest.mark.parametrize("change", [lambda m: m.double(), lambda m: m.to("cpu", torch.float64)])
+def test_float64_has_full_statistics(change) -> None:
+    model = change(made())
     assert model.dtype == torch.float64
     assert model.mean.item() == 0.3
     assert model(torch.rand(1, 1, 8, 8, dtype=torch.float64)).dtype == torch.float64
