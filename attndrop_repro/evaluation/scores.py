@@ -29,8 +29,8 @@ def nll_each(logits: ArrayLike, labels: ArrayLike) -> Floats:
     """
     table = checked_logits(logits)
     truth = checked_labels(labels, *table.shape)
-    each: Floats = logsumexp(table, axis=1) - table[np.arange(len(table)), truth]
-    each[each < 0] = 0.0  # rounding
+    each: Floats = np.asarray(logsumexp(table, axis=1) - table[np.arange(len(table)), truth])
+    each[each < 0] = 0.0  # by rounding
     return each
 
 
@@ -43,7 +43,8 @@ def brier_each(probabilities: ArrayLike, labels: ArrayLike) -> Floats:
     """Squared distance of each row from its one-hot label, (n,), 0 to 2 (Brier 1950)."""
     table = checked_probabilities(probabilities)
     truth = checked_labels(labels, *table.shape)
-    return np.asarray(((table - np.eye(table.shape[1])[truth]) ** 2).sum(axis=1))
+    each: Floats = np.square(table - np.eye(table.shape[1])[truth]).sum(axis=1)
+    return each
 
 
 def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
@@ -64,7 +65,8 @@ def top_k(logits: ArrayLike, labels: ArrayLike, k: int) -> Floats:
     own = table[np.arange(len(table)), truth][:, None]
     lower = np.arange(table.shape[1])[None, :] < truth[:, None]
     ahead = ((table > own) | ((table == own) & lower)).sum(axis=1)
-    return (ahead < k).astype(np.float64)
+    inside: Floats = np.asarray(ahead < k, dtype=np.float64)
+    return inside
 
 
 @dataclass(frozen=True)
