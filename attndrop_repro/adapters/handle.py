@@ -68,7 +68,7 @@ class Handle:
     @property
     def passes(self) -> int:
         """Forward passes of a training step."""
-        return self.method.passes
+        return 1 if self.method.idle else self.method.passes
 
     def at(self, step: int, total: int) -> None:
         """Says which optimiser step comes next, of how many: schedules of strength follow it."""
