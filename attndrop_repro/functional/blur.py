@@ -61,24 +61,25 @@ def blur(
     Returns:
         (B, H, N, D).
     """
+    # half precision is summed in float32 and rounded once
+    exact = x_bhnd.to(torch.promote_types(x_bhnd.dtype, torch.float32))
+    kernel = kernel.to(exact.dtype)
     if linked is None and not left_out and edges == "zero" and not kernel.requires_grad:
-        quick: Tensor = _Blur.apply(x_bhnd, kernel.to(x_bhnd.dtype))
-        return quick
-    weights = _weights(kernel, x_bhnd.shape[-2], linked, left_out, edges).to(x_bhnd.dtype)
-    middle, n = weights.shape[-2] // 2, x_bhnd.shape[-2]
+        quick: Tensor = _Blur.apply(exact, kernel)
+        return quick.to(x_bhnd.dtype)
+    weights = _weights(kernel, exact.shape[-2], linked, left_out, edges)
+    middle, n = weights.shape[-2] // 2, exact.shape[-2]
     radius = min(middle, n - 1)
-    padded = F.pad(x_bhnd, (0, 0, radius, radius))
-    out = x_bhnd * weights[..., middle, :, None]
+    padded = F.pad(exact, (0, 0, radius, radius))
+    out = exact * weights[..., middle, :, None]
     for offset in [o for step in range(1, radius + 1) for o in (-step, step)]:
         shifted = padded[..., radius + offset : radius + offset + n, :]
         out = out + shifted * weights[..., middle + offset, :, None]
-    return out
+    return out.to(x_bhnd.dtype)
 
 
 class _Blur(torch.autograd.Function):
     """The quick form: with zero edges and a symmetric kernel the blur is its own adjoint."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, kernel: Tensor) -> Tensor:
@@ -90,6 +91,16 @@ class _Blur(torch.autograd.Function):
             out[..., step:, :].addcmul_(x[..., :-step, :], taps[radius - step])
             out[..., :-step, :].addcmul_(x[..., step:, :], taps[radius + step])
         return out
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, int | None], x: Tensor, kernel: Tensor
+    ) -> tuple[Tensor, int]:
+        x = x[None] if in_dims[0] is None else x.movedim(in_dims[0], 0)
+        kernel = kernel[None] if in_dims[1] is None else kernel.movedim(in_dims[1], 0)
+        ones = [1] * (x.dim() - 1 - kernel.dim())  # the mapped axis goes before those of x
+        kernel = kernel.view(kernel.shape[0], *ones, *kernel.shape[1:])
+        return _Blur.apply(x.expand(info.batch_size, *x.shape[1:]), kernel), 0
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -25,8 +25,10 @@ def keep_some(u: Tensor, p: float | Tensor, allowed: Tensor | None = None) -> Te
     Returns:
         Boolean, broadcastable to (B, H, Q, K); what it says of forbidden keys has no meaning.
     """
-    best = (u if allowed is None else u.masked_fill(~allowed, -1.0)).amax(-1, keepdim=True)
-    return u >= (best.clamp(max=p) if isinstance(p, float) else torch.minimum(best, p))
+    if isinstance(p, Tensor):  # it may differ along a row: compare by how far a draw falls short
+        u, p = u - p, 0.0
+    best = (u if allowed is None else u.masked_fill(~allowed, -2.0)).amax(-1, keepdim=True)
+    return u >= best.clamp(max=p)
 
 
 def in_windows(u: Tensor, w: int) -> Tensor:
