@@ -80,6 +80,8 @@ class Method(Generic[S]):
         notes: Open points and errata that bear on it, in a sentence or two.
         passes: Forward passes a training step.
         stochastic: Whether two passes over the same batch differ.
+        first: Whether its `rewrite` comes before others' in a composition: it reads the model's own
+            masks, to which the others add.
         needs: Places whose sites it must find in a model, at least one each; ``"qkv|q"`` is met by
             either.
     """
@@ -90,6 +92,7 @@ class Method(Generic[S]):
     Settings: ClassVar[type[Settings]] = Settings
     passes: ClassVar[int] = 1
     stochastic: ClassVar[bool] = True
+    first: ClassVar[bool] = False
     needs: frozenset[str] = frozenset()
 
     def __init__(self, settings: S) -> None:

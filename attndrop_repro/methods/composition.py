@@ -16,7 +16,9 @@ from attndrop_repro.methods.settings import Settings
 
 
 def parse(name: str) -> list[type[Method[Any]]]:
-    """The methods of a composition in canonical order: perturbations by name, objectives last.
+    """The methods of a composition in canonical order: by name, objectives last.
+
+    Perturbations that must see the model's own masks (`Method.first`) come before all others.
 
     Args:
         name: As in ``"attentiondrop-blur+consistency"``; ``"none"`` and repetitions add nothing.
@@ -30,7 +32,9 @@ def parse(name: str) -> list[type[Method[Any]]]:
     classes = {word: registry.get(word) for word in words}
     if len(classes) > 1:
         classes.pop("none", None)
-    parts = sorted(classes.values(), key=lambda cls: (cls.overrides("objective"), cls.name))
+    parts = sorted(
+        classes.values(), key=lambda cls: (cls.overrides("objective"), not cls.first, cls.name)
+    )
     for hook in EXCLUSIVE:
         holders = [cls.name for cls in parts if cls.overrides(hook)]
         if len(holders) > 1:
