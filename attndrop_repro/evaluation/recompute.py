@@ -1,0 +1,100 @@
+"""Metrics of a run from its stored logits, without its model or its data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attndrop_repro.config.errors import AttndropError
+from attndrop_repro.config.spec import RunSpec
+from attndrop_repro.evaluation import metrics
+from attndrop_repro.evaluation.options import CalibrateOptions, EvalOptions
+from attndrop_repro.store.logits import Logits, load_logits
+from attndrop_repro.store.schema import Measurement
+
+if TYPE_CHECKING:
+    from attndrop_repro.store import Store
+
+
+def logits_path(
+    store: Store, run_id: str, label: str, spec: RunSpec | None, epoch: int | None
+) -> Path:
+    """Where the logits of a split are kept.
+
+    Args:
+        store: The store.
+        run_id: The run, or the name of a model from elsewhere.
+        label: The split, with its corruption if any.
+        spec: The run's; None for a model from elsewhere.
+        epoch: Whose weights they are of; snapshots have files of their own.
+    """
+    if spec is None:
+        return store.root / "outside" / run_id / "logits" / f"{label}.safetensors"
+    training = spec.recipe.training
+    if epoch is not None and epoch != training.epochs and epoch in training.snapshots:
+        label = f"{label}-epoch-{epoch:04d}"
+    return store.run_dir(run_id).logits(label)
+
+
+def recompute(
+    run_id: str,
+    store: Store,
+    options: EvalOptions,
+    *,
+    epoch: int | None = None,
+    suite: str = "",
+) -> list[Measurement]:
+    """Computes the metrics of `eval`, or with `CalibrateOptions` of `calibrate`, and writes them.
+
+    Args:
+        run_id: The run.
+        store: Where it is.
+        options: What and how.
+        epoch: A snapshot's epoch; None: the final weights.
+        suite: On whose behalf.
+
+    Raises:
+        AttndropError: The logits were not kept, are damaged or not finite.
+    """
+    spec = store.run_dir(run_id).spec()
+    at, device = _written(store, run_id, options.label, spec, epoch)
+
+    def stored(label: str) -> Logits:
+        path = logits_path(store, run_id, label, spec, at)
+        try:
+            return load_logits(path)
+        except FileNotFoundError:
+            raise AttndropError(
+                f"{run_id} has no logits of {label}: run attndrop eval --force on it first"
+            ) from None
+
+    content = stored(options.label)
+    if isinstance(options, CalibrateOptions):
+        rows = metrics.calibration_rows(
+            content, stored(options.fit_split), fit_split=options.fit_split, bins=options.bins,
+            seed=spec.seed,
+        )  # fmt: skip
+    else:
+        rows = metrics.accuracy_rows(content, bins=options.bins, seed=spec.seed)
+    rows = [{**row, "split": options.label, "epoch": at} for row in rows]
+    store.write(run_id, rows, suite=suite, device=device)
+    return rows
+
+
+def _written(
+    store: Store, run_id: str, label: str, spec: RunSpec, epoch: int | None
+) -> tuple[int, str]:
+    """Epoch and device that the logits were measured with, by the rows that came with them."""
+    table = store.table().select(["run_id", "split", "metric", "epoch", "device"])
+    rows = [
+        row
+        for row in table.to_pylist()
+        if row["run_id"] == run_id
+        and row["split"] == label
+        and row["epoch"] is not None
+        and (epoch is None or row["epoch"] == epoch)
+    ]
+    if not rows:
+        return spec.recipe.training.epochs if epoch is None else epoch, "cpu"
+    last = max(rows, key=lambda row: row["epoch"])
+    return int(last["epoch"]), str(last["device"])
