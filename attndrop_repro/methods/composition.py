@@ -120,7 +120,7 @@ class Composite(Method[Settings]):
     @property
     def idle(self) -> bool:
         """Whether every part is."""
-        return not self._at_work
+        return len(self._at_work) == 0  # torch.compile cannot negate a tuple
 
     def _holder(self, hook: str) -> Method[Any] | None:
         return next((part for part in self._at_work if part.overrides(hook)), None)
