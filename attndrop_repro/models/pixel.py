@@ -42,7 +42,7 @@ class PixelModel(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> PixelModel:
         # in float64 the statistics have their full precision, not what float32 left of them
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, values in zip(("mean", "std"), self._exact, strict=True):
             buffer: Tensor = getattr(self, name)
             buffer.copy_(torch.tensor(values, dtype=torch.float64).view(-1, 1, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -114,6 +115,7 @@ def open_points(spec: RunSpec) -> dict[str, dict[str, Any]]:
         fields = registry.get(part).Settings.model_fields
         for name, value in settings.items():
             extra = fields[name].json_schema_extra if name in fields else None
-            if isinstance(extra, dict) and extra.get("open_point"):
-                found.setdefault(str(extra["open_point"]), {})[f"{part}.{name}"] = value
+            points = extra.get("open_point", "") if isinstance(extra, dict) else ""
+            for point in re.findall(r"A\d+", str(points)):
+                found.setdefault(point, {})[f"{part}.{name}"] = value
     return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
