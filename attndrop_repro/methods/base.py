@@ -7,7 +7,7 @@ be held by one method of a composition only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -84,6 +84,8 @@ class Method(Generic[S]):
             masks, to which the others add.
         needs: Places whose sites it must find in a model, at least one each; ``"qkv|q"`` is met by
             either.
+        examples: Settings that the contract test must try, besides those that it makes from the
+            fields: strengths from 0 up, and each alternative of every choice.
     """
 
     name: ClassVar[str]
@@ -94,6 +96,7 @@ class Method(Generic[S]):
     stochastic: ClassVar[bool] = True
     first: ClassVar[bool] = False
     needs: frozenset[str] = frozenset()
+    examples: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -109,7 +112,9 @@ class Method(Generic[S]):
         return False
 
     def missing(self, places: Container[str]) -> list[str]:
-        """What it needs and a model with these places has not."""
+        """What it needs and a model with these places has not; nothing where it is idle."""
+        if self.idle:
+            return []
         met = {need for need in self.needs if any(place in places for place in need.split("|"))}
         return sorted(need.replace("|", " or ") for need in self.needs - met)
 

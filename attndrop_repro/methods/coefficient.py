@@ -1,4 +1,4 @@
-"""Coefficients of terms in a loss: a number or a schedule, one a layer where a term has layers.
+"""Strengths of terms in a loss: a number or a schedule, one a layer where a term has layers.
 
 Not learned: descending the loss that it weighs, a coefficient only goes to 0.
 """
@@ -42,6 +42,9 @@ class CoefficientRange(Range):
 
 Coefficient: TypeAlias = Annotated[StrengthValue, CoefficientRange(0)]
 LayerCoefficient: TypeAlias = Annotated[StrengthValue, CoefficientRange(0, by_layer=True)]
+LayerProbability: TypeAlias = Annotated[
+    StrengthValue, CoefficientRange(0, 1, open_end=True, by_layer=True)
+]
 
 
 def at_work(value: StrengthValue, name: str) -> Strength:
@@ -49,8 +52,8 @@ def at_work(value: StrengthValue, name: str) -> Strength:
     return Strength(value, CoefficientRange(0), name)
 
 
-def of_loss(strength: Strength) -> float:
-    """The value now of a coefficient of the whole loss."""
-    value = strength.at(LOSS)
+def now(strength: Strength, site: Site = LOSS) -> float:
+    """The value now, of the whole loss or at a place: always a number, for it has no heads."""
+    value = strength.at(site)
     assert isinstance(value, float)
     return value

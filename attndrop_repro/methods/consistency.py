@@ -11,7 +11,7 @@ from attndrop_repro.functional.consistency import TaskLoss, consistency_objectiv
 from attndrop_repro.functional.divergence import Direction, directed_divergence
 from attndrop_repro.methods.base import Method, Task
 from attndrop_repro.methods.call import Step
-from attndrop_repro.methods.coefficient import Coefficient, at_work, of_loss
+from attndrop_repro.methods.coefficient import Coefficient, at_work, now
 from attndrop_repro.methods.registry import register
 from attndrop_repro.methods.settings import Settings, setting
 
@@ -77,7 +77,7 @@ class Consistency(Method[ConsistencySettings]):
         """Task loss + lambda KL."""
         first, second = outputs
         losses = (task.criterion(first, y), task.criterion(second, y))
-        lam = of_loss(self._lam)
+        lam = now(self._lam)
         divergence = first.new_zeros(())
         if lam:
             divergence = directed_divergence(
