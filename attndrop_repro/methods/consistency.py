@@ -15,7 +15,7 @@ from attndrop_repro.methods.coefficient import Coefficient, at_work, now
 from attndrop_repro.methods.registry import register
 from attndrop_repro.methods.settings import Settings, setting
 
-SECTION = "arXiv 2504.12088, section 4.3"
+SECTION = "arXiv 2504.12088, section 3.3"
 
 
 class ConsistencySettings(Settings):
@@ -50,7 +50,7 @@ class Consistency(Method[ConsistencySettings]):
     """
 
     name = "consistency"
-    reference = "AttentionDrop, arXiv 2504.12088, section 4.3"
+    reference = "AttentionDrop, arXiv 2504.12088, section 3.3"
     notes = (
         "Needs a stochastic method beside it, as in attentiondrop-blur+consistency. The equation "
         "has KL(1 || 2), the paper's PyTorch listing computes KL(2 || 1) (E4), its TensorFlow "
