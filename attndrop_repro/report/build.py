@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,8 @@ MANIFEST = "manifest.json"
 PAGE = "report.html"
 DOCUMENT = "report.md"
 MEASUREMENTS = "measurements.csv"
+_BESIDE = ".report-"
+_STALE_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -120,8 +124,9 @@ def _put(folder: Path, contents: Mapping[str, bytes]) -> None:
     build end between two renames, the next one puts everything right.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    before = _listed(folder)
-    beside = Path(tempfile.mkdtemp(prefix=".report-", dir=folder))
+    before = listed(folder)
+    _sweep(folder)
+    beside = Path(tempfile.mkdtemp(prefix=_BESIDE, dir=folder))
     try:
         for name, content in contents.items():
             path = beside / name
@@ -140,7 +145,15 @@ def _put(folder: Path, contents: Mapping[str, bytes]) -> None:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _listed(folder: Path) -> set[str]:
+def _sweep(folder: Path) -> None:
+    """Removes what killed builds have left; a build that may still be at work is left alone."""
+    for path in folder.glob(f"{_BESIDE}*"):
+        with suppress(OSError):  # another build may have removed it
+            if time.time() - path.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def listed(folder: Path) -> set[str]:
     """Files of the report that is there, by its manifest; never a path that leads elsewhere."""
     try:
         names = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]

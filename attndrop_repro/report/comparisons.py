@@ -93,7 +93,7 @@ def compare(group: Group) -> list[Comparison]:
     ]
 
 
-def tested(comparisons: Sequence[Comparison]) -> int:
+def family_size(comparisons: Sequence[Comparison]) -> int:
     """How many have a p value: the size of Holm's family."""
     return sum(
         1 for one in comparisons if one.difference is not None and one.difference.p is not None

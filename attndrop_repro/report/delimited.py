@@ -1,4 +1,7 @@
-"""Tables as CSV: unrounded, in stored units, one header line."""
+"""Tables as CSV in stored units, one header line.
+
+Twelve digits: beyond them, versions of numerical libraries differ.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def _written(value: Raw) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else ""
+        return f"{value:.12g}" if math.isfinite(value) else ""
     text = str(value)
     if isinstance(value, str) and text.startswith(_FORMULA):
         return f"'{text}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from attndrop_repro.report import cells
-from attndrop_repro.report.comparisons import Comparison, tested, typical_detectable
+from attndrop_repro.report.comparisons import Comparison, family_size, typical_detectable
 from attndrop_repro.report.group import Group
 from attndrop_repro.report.prose import Code, Text, count, listed, say
 from attndrop_repro.report.quantities import ACCURACY, Quantity
@@ -74,7 +74,7 @@ def _lede(group: Group, comparisons: Sequence[Comparison]) -> Text:
     if group.baseline is None:
         return say("Nothing is compared: {why}.", why=group.no_baseline)
     baseline = Code(group.baseline)
-    family = tested(comparisons)
+    family = family_size(comparisons)
     if not family:
         most = max(
             (one.difference.interval.n for one in comparisons if one.difference is not None),
@@ -130,10 +130,10 @@ def _compared(group: Group) -> Text:
         for status, word in (*words.items(), (None, "not started"))
         if statuses.count(status)
     ]
-    examples = group.examples(ACCURACY)
+    sizes = group.sizes()
     return say(
         "{methods}, recipe {recipe}{model}{data}, {seeds}; all other settings equal. "
-        "{finished} of {runs} finished{beside}.{test}",
+        "{finished} of {runs} finished{beside}.{sizes}",
         methods=count(len(group.methods), "method"),
         recipe=Code(group.recipe),
         model=say(" ({model})", model=Code(group.model)) if group.model else "",
@@ -142,7 +142,7 @@ def _compared(group: Group) -> Text:
         finished=finished,
         runs=count(len(statuses), "run"),
         beside="".join(beside),
-        test=f" Every accuracy is on {examples[0]} test examples." if len(examples) == 1 else "",
+        sizes=f" {sizes}." if sizes else "",
     )
 
 

@@ -84,6 +84,24 @@ class Group:
         """The numbers of examples behind it; more than one when runs differ."""
         return sorted({row.n for row in self.scalars.get(quantity, {}).values() if row.n})
 
+    def sizes(self) -> str:
+        """How many examples stand behind the numbers, as a sentence; empty where none is known."""
+        kinds = {
+            "test examples": {"accuracy", "nll", "ece"},
+            "under attack": {"robust_accuracy"},
+            "for gradient variance": {"gradient_variance"},
+        }
+        words: dict[str, str] = {}
+        for kind, metrics in kinds.items():
+            counts = sorted(
+                {n for q in self.scalars if q.metric in metrics for n in self.examples(q)}
+            )
+            if counts:
+                words[kind] = " or ".join(str(n) for n in counts)
+        if words.get("under attack") == words.get("test examples"):
+            words.pop("under attack", None)
+        return "; ".join(f"{kind}: {number}" for kind, number in words.items()).capitalize()
+
     def attacks(self) -> list[str]:
         """Labels of the attacks made, FGSM first."""
         found = {quantity.attack for quantity in self.scalars if quantity.attack}

@@ -35,7 +35,10 @@ def provenance_table(group: Group) -> Table:
             ordered = sorted(counts, key=lambda value: (-counts[value], value))
             value = "; ".join(f"{value} ({counts[value]} runs)" for value in ordered)
         rows.append((cells.name(key), cells.text(value)))
-    columns = (Column("key", "What", numeric=False), Column("value", "Value", numeric=False))
+    columns = (
+        Column("key", "What", numeric=False),
+        Column("value", "Value", numeric=False, wide=True),
+    )
     return Table("provenance", "Versions, data, device", columns, tuple(rows))
 
 
@@ -62,8 +65,8 @@ def open_point_table(group: Group) -> Table:
     ]
     columns = (
         Column("point", "Point", numeric=False),
-        Column("open", "What the papers leave open", numeric=False),
-        Column("value", "Here", numeric=False),
+        Column("open", "What the papers leave open", numeric=False, wide=True),
+        Column("value", "Here", numeric=False, wide=True),
     )
     return Table("open-points", "Assumptions that the results rest on", columns, tuple(rows))
 

@@ -47,6 +47,8 @@ class Column:
         numeric: Whether it is set to the right.
         suffixes: Columns it becomes in CSV: `key` with each of these; "" is the plain one.
         optional: Whether it is shown only where a cell has text; CSV always has it.
+        wide: Whether its texts are long and may break.
+        csv_only: Whether it is never shown, as where headings of groups say the same.
     """
 
     key: str
@@ -56,6 +58,8 @@ class Column:
     numeric: bool = True
     suffixes: tuple[str, ...] = ("",)
     optional: bool = False
+    wide: bool = False
+    csv_only: bool = False
 
     @property
     def heading(self) -> str:
@@ -90,11 +94,12 @@ class Table:
     notes: tuple[Text, ...] = ()
 
     def shown(self) -> Table:
-        """The table without optional columns that hold nothing."""
+        """The table without columns that are for CSV only, or optional and empty."""
         kept = [
             place
             for place, column in enumerate(self.columns)
-            if not column.optional or any(row[place].text for row in self.rows)
+            if not column.csv_only
+            and (not column.optional or any(row[place].text for row in self.rows))
         ]
         return replace(
             self,

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from attndrop_repro.report import cells, statistics
-from attndrop_repro.report.comparisons import Comparison, headline, tested, unmeasured
+from attndrop_repro.report.comparisons import Comparison, family_size, headline, unmeasured
 from attndrop_repro.report.group import Group
 from attndrop_repro.report.prose import Code, Text, count, listed, say
 from attndrop_repro.report.quantities import ACCURACY, GRADIENT_VARIANCE, SECONDS, Quantity, written
@@ -58,7 +58,7 @@ def robustness_table(group: Group) -> Table:
 def difference_table(group: Group, comparisons: Sequence[Comparison]) -> Table:
     """Paired differences from the baseline with tests."""
     columns = (
-        Column("quantity", "Quantity", numeric=False),
+        Column("quantity", "Quantity", numeric=False, csv_only=True),
         _METHOD,
         Column("difference", "Difference", suffixes=cells.ESTIMATE),
         Column("p", "p"),
@@ -84,12 +84,12 @@ def difference_table(group: Group, comparisons: Sequence[Comparison]) -> Table:
                 "with power 0.8 at alpha 0.05, before Holm. A difference that is not significant "
                 "is not shown to be absent.",
                 baseline=Code(baseline),
-                family=count(tested(comparisons), "test"),
+                family=count(family_size(comparisons), "test"),
             )
         ]
     return Table(
         "differences",
-        "Differences from the baseline",
+        f"All differences from {baseline}, with tests",
         columns,
         tuple(rows),
         groups,
@@ -103,7 +103,7 @@ def run_table(group: Group) -> Table:
         _METHOD,
         Column("seed", "Seed"),
         Column("status", "Status", numeric=False),
-        Column("message", "Reason", numeric=False, optional=True),
+        Column("message", "Reason", numeric=False, optional=True, wide=True),
         Column("accuracy", "Test accuracy", "%"),
         Column("train_seconds", "Training", "s"),
         Column("run_id", "Run", numeric=False),
@@ -233,13 +233,12 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]
 
 
 def _explanation(group: Group) -> Text:
-    examples = group.examples(ACCURACY)
-    on = f" Test examples: {examples[0]}." if len(examples) == 1 else ""
+    sizes = group.sizes()
     return say(
         "Cells: mean, 95 % t-interval over seeds, n seeds; one seed has no interval. An interval "
         "describes the spread over seeds, not over test examples, and with few seeds it may pass "
-        "0 or 100 %.{on}",
-        on=on,
+        "0 or 100 %.{sizes}",
+        sizes=f" {sizes}." if sizes else "",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -90,7 +91,7 @@ def _panel(
             markeredgewidth=1.4,
         )
     unit = {"%": ", points", "": ""}.get(quantity.unit, f", {quantity.unit}")
-    axes.set_title(f"{quantity.title}{unit}", fontsize=8.5)
+    axes.set_title(textwrap.fill(f"{quantity.title}{unit}", 20), fontsize=8.5)
     axes.set_yticks(range(len(methods)), [canvas.label(method) for method in methods])
     axes.tick_params(axis="y", labelcolor=INK)
     axes.set_ylim(len(methods) - 0.5, -0.5)

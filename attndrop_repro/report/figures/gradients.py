@@ -23,11 +23,11 @@ def gradients(group: Group) -> list[canvas.Picture]:
 
 def _curve(group: Group, method: str) -> Curve:
     points: dict[float, list[float]] = {}
-    for (name, seed), rows in group.series.get("gradient_variance", {}).items():
-        if name == method and seed in group.seeds:
-            for epoch, row in rows.items():
-                if epoch >= 0 and math.isfinite(row.value):
-                    points.setdefault(float(epoch), []).append(row.value)
+    held = group.series.get("gradient_variance", {})
+    for seed in group.seeds:
+        for epoch, row in held.get((method, seed), {}).items():
+            if epoch >= 0 and math.isfinite(row.value):
+                points.setdefault(float(epoch), []).append(row.value)
     return curves.curve(method, points)
 
 

@@ -75,9 +75,11 @@ def reliability(group: Group) -> list[canvas.Picture]:
 def pooled(group: Group, method: str) -> list[Bin]:
     """Bins of a method over its seeds, weighted by count; runs with other edges are left out."""
     runs = []
-    for (name, seed), row in group.scalars.get(ECE, {}).items():
-        bins = row.detail.get("bins")
-        if name == method and seed in group.seeds and isinstance(bins, list):
+    held = group.scalars.get(ECE, {})
+    for seed in group.seeds:
+        row = held.get((method, seed))
+        bins = None if row is None else row.detail.get("bins")
+        if isinstance(bins, list):
             runs.append([one for one in map(_bin, bins) if one is not None])
     edges = Counter(tuple((one.low, one.high) for one in bins) for bins in runs if bins)
     if not edges:
