@@ -166,6 +166,14 @@ def test_names_are_text_in_figures(syn):
     assert "<b>" not in picture.svg
 
 
+def test_labels_are_broken_or_cut():
+    assert canvas.label("attentiondrop-hard+consistency") == "attentiondrop-hard+consistency"
+    assert canvas.label(LONG) == (
+        "attentiondrop-hard+\nattentiondrop-blur+\nstochastic-depth+consistency"
+    )
+    assert canvas.label("x" * 40) == "x" * 31 + "…"
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 30])
 def test_places_do_not_overlap_and_stay_inside(count):
     figure, places = canvas.grid([f"m{i}" for i in range(count)], 1.5, above=0.3)

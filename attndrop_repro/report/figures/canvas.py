@@ -217,11 +217,13 @@ def _legend_columns(methods: Sequence[str]) -> int:
 
 
 def label(method: str, width: int = 32) -> str:
-    """A method's name for an axis or a title: long ones are broken at "+", or cut."""
-    lines = [method]
-    if len(method) > width:
-        parts = method.split("+")
-        lines = [f"{part}+" for part in parts[:-1]] + parts[-1:]
+    """A method's name for an axis or a title: long ones are broken behind "+", or cut."""
+    *heads, last = method.split("+")
+    lines = [""]
+    for part in [*(f"{head}+" for head in heads), last]:
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
     return "\n".join(line if len(line) <= width else line[: width - 1] + "…" for line in lines)
 
 

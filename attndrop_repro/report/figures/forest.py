@@ -37,7 +37,8 @@ def forest(group: Group, comparisons: Sequence[Comparison]) -> list[canvas.Pictu
     name, title = "differences", f"Differences from {group.baseline}"
     with canvas.style():
         rows, columns = canvas.panels(len(drawn), most=_ACROSS)
-        height = rows * (0.95 + 0.27 * len(methods))
+        lines = max(canvas.label(method).count("\n") + 1 for method in methods)
+        height = rows * (0.95 + (0.13 + 0.14 * lines) * len(methods))
         figure = Figure(figsize=(canvas.WIDTH, height), layout="constrained")
         axes = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
         for index, (quantity, ones) in enumerate(drawn):
@@ -91,7 +92,7 @@ def _panel(
             markeredgewidth=1.4,
         )
     unit = {"%": ", points", "": ""}.get(quantity.unit, f", {quantity.unit}")
-    axes.set_title(textwrap.fill(f"{quantity.title}{unit}", 20), fontsize=8.5)
+    axes.set_title(textwrap.fill(f"{quantity.title}{unit}", 24), fontsize=8.5)
     axes.set_yticks(range(len(methods)), [canvas.label(method) for method in methods])
     axes.tick_params(axis="y", labelcolor=INK)
     axes.set_ylim(len(methods) - 0.5, -0.5)
