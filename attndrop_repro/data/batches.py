@@ -6,24 +6,22 @@ the device they are trained on; only what must be handled one image at a time go
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from attndrop_repro.config.errors import AttndropError, UsageError
+from attndrop_repro.config.errors import UsageError
 from attndrop_repro.config.recipe import Augmentation
 from attndrop_repro.data import mixing
 from attndrop_repro.data.base import ImageSplit, Splits, resized, to_float
 from attndrop_repro.data.image_augmentation import ImageAugmentation
+from attndrop_repro.data.loading import augmented, decoded
 from attndrop_repro.data.tensor_augmentation import TensorAugmentation, vectorised
-from attndrop_repro.randomness import numpy_stream, torch_stream
+from attndrop_repro.randomness import numpy_stream
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class TrainingBatches:
         self.mixing = None
         if mixing.wanted(augmentation):
             self.mixing = mixing.Mixing(augmentation, len(splits.classes), label_smoothing, seed)
-        self._permutation: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+        self._orders: dict[int, NDArray[np.int64]] = {}
         self.by_image: ImageAugmentation | None = None
         if self.split.in_memory and vectorised(augmentation):
             self.by_batch = TensorAugmentation(augmentation, len(self.split), seed)
@@ -120,10 +118,12 @@ class TrainingBatches:
 
     def order(self, epoch: int) -> NDArray[np.int64]:
         """The permutation of the training split in an epoch."""
-        if self._permutation[0] != epoch:
+        if epoch not in self._orders:
+            while len(self._orders) > 1:  # workers read ahead into the next epoch
+                del self._orders[min(self._orders)]
             generator = numpy_stream(self.seed, "order", epoch)
-            self._permutation = (epoch, generator.permutation(len(self.split)))
-        return self._permutation[1]
+            self._orders[epoch] = generator.permutation(len(self.split))
+        return self._orders[epoch]
 
     def rows(self, step: int) -> NDArray[np.int64]:
         """The rows of the whole batch of an optimiser step, over all processes."""
@@ -167,20 +167,12 @@ class TrainingBatches:
     def _one_by_one(self, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.int64], Tensor]]:
         assert self.by_image is not None
         steps = range(start, stop)
-        loader: DataLoader[Any] = DataLoader(
-            _OneByOne(self.split, self.by_image),
-            batch_sampler=_Keys(self, steps),
-            num_workers=self.workers,
-            collate_fn=_collate,
-            worker_init_fn=_quiet_worker if self.workers else None,
-            pin_memory=self.device.type == "cuda",
-            # without a generator of its own the loader draws its seed from the regulariser's
-            generator=torch_stream(self.seed, "loader"),
-        )
-        for step, images in zip(steps, loader, strict=True):
-            if isinstance(images, str):
-                raise AttndropError(images)
-            yield step, self.own_rows(step), images.to(self.device, non_blocking=True)
+        images = augmented(
+            self.split, self.by_image, _Keys(self, steps), workers=self.workers,
+            pin=self.device.type == "cuda", seed=self.seed,
+        )  # fmt: skip
+        for step, batch in zip(steps, images, strict=True):
+            yield step, self.own_rows(step), batch.to(self.device, non_blocking=True)
 
 
 class _Keys:
@@ -198,35 +190,26 @@ class _Keys:
             yield [(epoch, int(row)) for row in self.batches.own_rows(step)]
 
 
-class _OneByOne(Dataset[Tensor | str]):
-    """One augmented image by (epoch, row); a damaged one is a message for the main process."""
+class HeldOut:
+    """Examples for what learns beside the model, from the validation split; by (seed, step) alone.
 
-    def __init__(self, split: ImageSplit, augmentation: ImageAugmentation) -> None:
-        self.split, self.augmentation = split, augmentation
+    Args:
+        split: The validation split.
+        size: Examples at a time, or all if there are fewer.
+        seed: The run's seed.
+    """
 
-    def __getitem__(self, key: tuple[int, int]) -> Tensor | str:
-        epoch, row = key
-        try:
-            images = self.split.images
-            if isinstance(images, Tensor):
-                return self.augmentation(images[row], row, epoch)
-            whole = self.augmentation.crop is not None
-            image = images.open(row) if whole else images.decode(row)
-            return self.augmentation(image, row, epoch)
-        except AttndropError as error:
-            return str(error)
+    def __init__(self, split: ImageSplit, size: int, seed: int) -> None:
+        self.split, self.size, self.seed = split, size, seed
 
-
-def _collate(items: list[Tensor | str]) -> Tensor | str:
-    images = [item for item in items if isinstance(item, Tensor)]
-    message = next((item for item in items if isinstance(item, str)), None)
-    return torch.stack(images) if message is None else message
-
-
-def _quiet_worker(_: int) -> None:
-    # the main process decides when to stop; a worker must not run its signal handlers
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    def __call__(
+        self, step: int, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, Tensor]:
+        """Pixels (B, C, H, W) and labels (B,) for an optimiser step."""
+        order = numpy_stream(self.seed, "held-out", step).permutation(len(self.split))
+        rows = torch.from_numpy(order[: self.size])
+        pixels = self.split.pixels(rows, device=device, dtype=dtype)
+        return pixels, self.split.labels[rows].to(device)
 
 
 def evaluation_batches(
@@ -263,23 +246,7 @@ def evaluation_batches(
                 piece,
             )
         return
-    loader: DataLoader[Any] = DataLoader(
-        _Decoded(split), batch_sampler=[piece.tolist() for piece in pieces], num_workers=workers,
-        collate_fn=_collate, worker_init_fn=_quiet_worker, generator=torch_stream(0, "loader"),
-    )  # fmt: skip
-    for piece, images in zip(pieces, loader, strict=True):
-        if isinstance(images, str):
-            raise AttndropError(images)
-        pixels = to_float(images.to(device), split.levels, dtype)
+    images = decoded(split, [piece.tolist() for piece in pieces], workers=workers)
+    for piece, batch in zip(pieces, images, strict=True):
+        pixels = to_float(batch.to(device), split.levels, dtype)
         yield resized(pixels, split.image_size or None), split.labels[piece].to(device), piece
-
-
-class _Decoded(Dataset[Tensor | str]):
-    def __init__(self, split: ImageSplit) -> None:
-        self.split = split
-
-    def __getitem__(self, row: int) -> Tensor | str:
-        try:
-            return self.split.raw(torch.tensor([row]))[0]
-        except AttndropError as error:
-            return str(error)

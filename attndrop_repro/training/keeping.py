@@ -7,6 +7,7 @@ again, to the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,50 @@ from attndrop_repro.store.atomic import remove_folder
 from attndrop_repro.store.checkpoint import Checkpoint
 from attndrop_repro.store.run_dir import RunDir
 from attndrop_repro.training.checkpointing import Progress
-from attndrop_repro.training.packing import under
+from attndrop_repro.training.packing import copied, pack, under, unpack
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a training has learned: the network's weights, and what the method has for itself.
+
+    Attributes:
+        tensors: Copies on the CPU: ``model/`` and the network's own names, ``method/`` and others.
+        method: The JSON half of the method's state.
+    """
+
+    tensors: dict[str, Tensor]
+    method: Any
+
+    @classmethod
+    def taken(cls, weights: Mapping[str, Tensor], method: Mapping[str, Any]) -> Learned:
+        """Copies them.
+
+        Args:
+            weights: By the network's own names.
+            method: What `Handle.state_dict` gave.
+        """
+        tensors = {f"model/{name}": value for name, value in weights.items()}
+        packed = pack(method, "method/", tensors)
+        return cls(copied(tensors), packed)
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """By the network's own names."""
+        return under("model", self.tensors)
+
+    @property
+    def method_state(self) -> dict[str, Any]:
+        """What `Handle.load_state_dict` takes."""
+        state: dict[str, Any] = unpack(self.method, self.tensors)
+        return state
 
 
 @dataclass(frozen=True)
 class Best:
-    """Weights that were best on validation when they were taken."""
+    """What was best on validation when it was taken."""
 
-    weights: dict[str, Tensor]
+    learned: Learned
     epoch: int
     step: int
     accuracy: float
@@ -56,11 +93,8 @@ class Keeper:
         folder = self.run.checkpoints
         if self.best is not None:
             best = self.best
-            checkpoint.save_folder(
-                folder / f"best-{best.step:08d}",
-                {f"model/{name}": value for name, value in best.weights.items()},
-                {"epoch": best.epoch, "step": best.step, "validation_accuracy": best.accuracy},
-            )
+            state_of_best = {"epoch": best.epoch, "validation_accuracy": best.accuracy}
+            save_learned(folder / f"best-{best.step:08d}", best.learned, state_of_best)
             self.best = None
         checkpoint.save(folder, tensors, state)
         self._last = self._describe(state["step"])
@@ -83,26 +117,24 @@ class Keeper:
         more = f" and {rest} steps" if rest else ""
         return f"after epoch {epochs}{more} (step {step})"
 
-    def snapshot(self, epoch: int, weights: dict[str, Tensor]) -> None:
+    def snapshot(self, epoch: int, learned: Learned) -> None:
         """Keeps the weights after an epoch; 0 are the initial ones."""
-        save_weights(self.run.snapshot(epoch), weights, {"epoch": epoch})
+        save_learned(self.run.snapshot(epoch), learned, {"epoch": epoch})
 
-    def finish(
-        self, weights: dict[str, Tensor], progress: Progress, epochs: int, select: str
-    ) -> int:
+    def finish(self, learned: Learned, progress: Progress, epochs: int, select: str) -> int:
         """Writes the weights that the run is judged by; returns the epoch that they are of.
 
         Args:
-            weights: After the last epoch.
+            learned: After the last epoch.
             progress: Where the run stands.
             epochs: How many there were.
             select: "last", or "best" on validation.
         """
         epoch = epochs
         if select == "best":
-            weights, state = load_weights(self.run.checkpoints / self._best_name(progress))
+            learned, state = load_learned(self.run.checkpoints / self._best_name(progress))
             epoch = int(state["epoch"])
-        save_weights(final_weights(self.run), weights, {"epoch": epoch, "select": select})
+        save_learned(final_weights(self.run), learned, {"epoch": epoch, "select": select})
         return epoch
 
     def _best_name(self, progress: Progress) -> str:
@@ -120,13 +152,13 @@ def final_weights(run: RunDir) -> Path:
     return run.path / "weights"
 
 
-def save_weights(path: Path, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Weights under the network's own names, in the checkpoint format."""
-    checkpoint.save_folder(path, {f"model/{name}": t for name, t in weights.items()}, state)
+def save_learned(path: Path, learned: Learned, state: Mapping[str, Any]) -> None:
+    """Writes it in the checkpoint format."""
+    checkpoint.save_folder(path, learned.tensors, {**state, "method": learned.method})
 
 
-def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `save_weights` wrote, with its state.
+def load_learned(path: Path) -> tuple[Learned, dict[str, Any]]:
+    """What `save_learned` wrote, with its state.
 
     Raises:
         AttndropError: It is not there or damaged.
@@ -137,4 +169,4 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise AttndropError(
             f"{error}; train the run again with --resume never to make it anew"
         ) from None
-    return under("model", tensors), state
+    return Learned(tensors, state.pop("method")), state

@@ -17,8 +17,7 @@ from attndrop_repro.data.batches import Batch, TrainingBatches
 from attndrop_repro.store.run_dir import RunDir
 from attndrop_repro.training.checkpointing import Progress, capture
 from attndrop_repro.training.guards import largest_that_fits, out_of_memory
-from attndrop_repro.training.keeping import Best, Keeper
-from attndrop_repro.training.packing import copied
+from attndrop_repro.training.keeping import Best, Keeper, Learned
 from attndrop_repro.training.signals import Interrupted, Watch
 from attndrop_repro.training.trainer import Trainer
 from attndrop_repro.training.validation import validate
@@ -159,8 +158,8 @@ class Loop:
         if found.accuracy > progress.best:
             progress.best, progress.best_epoch = found.accuracy, epoch
             if trainer.machine.main:
-                weights = copied(trainer.weights())
-                self.keeper.best = Best(weights, epoch, progress.step, found.accuracy)
+                learned = Learned.taken(trainer.weights(), trainer.handle.state_dict())
+                self.keeper.best = Best(learned, epoch, progress.step, found.accuracy)
         row = {
             "epoch": epoch, "step": progress.step, "lr": rate, "train_loss": mean.item(),
             "validation_loss": found.loss, "validation_accuracy": found.accuracy,
@@ -171,10 +170,10 @@ class Loop:
 
     def _snapshot(self, epoch: int) -> None:
         if epoch in self.recipe.training.snapshots:
-            network = self.trainer.model.network
-            self.trainer.machine.agree(
-                lambda: self.keeper.snapshot(epoch, copied(network.state_dict()))
-            )
+            # the weights that gradients are taken at, not their average
+            weights = self.trainer.model.network.state_dict()
+            learned = Learned.taken(weights, self.trainer.handle.state_dict())
+            self.trainer.machine.agree(lambda: self.keeper.snapshot(epoch, learned))
 
     def _checkpoint(self) -> None:
         tensors, state = capture(self.trainer, self.progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -110,6 +110,13 @@ class Machine:
             return [value]
         stacked: Tensor = self.accelerator.gather(value[None].to(self.device))
         return list(stacked)
+
+    @torch.no_grad()
+    def same(self, tensors: Iterable[Tensor]) -> None:
+        """Makes tensors what they are in the first process."""
+        if not self.alone:
+            for tensor in tensors:
+                torch.distributed.broadcast(tensor, 0)
 
     def any(self, flag: bool) -> bool:
         """Whether any process says so; all of them must ask."""

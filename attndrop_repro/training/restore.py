@@ -12,7 +12,7 @@ from attndrop_repro.data import Splits
 from attndrop_repro.models import PixelModel, Subject
 from attndrop_repro.store.run_dir import RunDir
 from attndrop_repro.store.store import Store
-from attndrop_repro.training.keeping import final_weights, load_weights
+from attndrop_repro.training.keeping import final_weights, load_learned
 from attndrop_repro.training.machine import chosen_device
 
 
@@ -43,16 +43,18 @@ def load_run(
     run = store.run_dir(run_id)
     spec = run.spec()
     path = _weights(run, epoch)
-    weights, state = load_weights(path)
+    learned, state = load_learned(path)
     if splits is None:
         splits = data.load(spec.recipe.data, data_dir=data_dir)
     _same_data(run, splits)
     model = _model(spec, splits)
-    model.network.load_state_dict(weights)
+    model.network.load_state_dict(learned.weights)
     model = model.to(chosen_device(device)).eval()
 
     def make_handle() -> Handle:
-        return apply(model, spec.method, spec.settings)
+        handle = apply(model, spec.method, spec.settings)
+        handle.load_state_dict(learned.method_state)
+        return handle
 
     columns = {**spec.columns(), "code_version": run.provenance().get("code_version")}
     return Subject(model, spec, columns, splits, make_handle, epoch=int(state["epoch"]))

@@ -17,13 +17,13 @@ from attndrop_repro.config.errors import AttndropError, UsageError
 from attndrop_repro.config.progress import Progress as Display
 from attndrop_repro.config.progress import Silent
 from attndrop_repro.config.spec import RunSpec
-from attndrop_repro.data.batches import TrainingBatches
+from attndrop_repro.data.batches import HeldOut, TrainingBatches
 from attndrop_repro.randomness import seed_regulariser
 from attndrop_repro.store.run_dir import RunDir
 from attndrop_repro.store.schema import Measurement
 from attndrop_repro.store.store import Store
 from attndrop_repro.training.checkpointing import Progress, reinstate
-from attndrop_repro.training.keeping import Keeper
+from attndrop_repro.training.keeping import Keeper, Learned
 from attndrop_repro.training.loop import Loop, Observer
 from attndrop_repro.training.machine import Machine, numerics
 from attndrop_repro.training.provenance import provenance
@@ -144,9 +144,12 @@ def _prepared(
     model = model.to(machine.device)
     if machine.dtype == torch.float64:
         model = model.double()
+    # a learning method takes its own initial values from the stream's seed: equal on all ranks
+    seed_regulariser(spec.seed)
     handle = apply(model, spec.method, spec.settings)
     _place_learner(handle, machine.device)
-    trainer = Trainer(model, handle, recipe.training, machine, batches.steps_per_epoch)
+    held_out = HeldOut(splits.validation, batches.size // machine.share.world, spec.seed)
+    trainer = Trainer(model, handle, recipe.training, machine, batches.steps_per_epoch, held_out)
     return Loop(
         recipe, trainer, batches, splits, run, Keeper(run, batches.steps_per_epoch), Progress(),
         display, workers=workers,
@@ -209,9 +212,8 @@ def _finish(loop: Loop, store: Store, spec: RunSpec, suite: str) -> None:
     machine, training = loop.trainer.machine, spec.recipe.training
 
     def write() -> None:
-        epoch = loop.keeper.finish(
-            loop.trainer.weights(), loop.progress, training.epochs, training.select
-        )
+        learned = Learned.taken(loop.trainer.weights(), loop.trainer.handle.state_dict())
+        epoch = loop.keeper.finish(learned, loop.progress, training.epochs, training.select)
         loop.run.set_status(
             "finished", epoch=training.epochs, step=loop.trainer.total, best=loop.progress.best,
             best_epoch=loop.progress.best_epoch, weights_epoch=epoch,

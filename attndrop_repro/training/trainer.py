@@ -12,7 +12,7 @@ from torch import Tensor
 from attndrop_repro.adapters import Handle
 from attndrop_repro.config.recipe import Training
 from attndrop_repro.data import mixing
-from attndrop_repro.data.batches import Batch
+from attndrop_repro.data.batches import Batch, HeldOut
 from attndrop_repro.models import PixelModel
 from attndrop_repro.training.guards import FiniteGuard
 from attndrop_repro.training.machine import Machine
@@ -34,6 +34,8 @@ class Trainer:
         training: The recipe's section.
         machine: Where it runs.
         steps_per_epoch: Optimiser steps an epoch.
+        held_out: Gives a learning method examples that the model is not trained on; without it
+            such a method does not learn.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class Trainer:
         training: Training,
         machine: Machine,
         steps_per_epoch: int,
+        held_out: HeldOut | None = None,
     ) -> None:
+        self.held_out = held_out
         self.model, self.handle, self.training, self.machine = model, handle, training, machine
         self.total = training.epochs * steps_per_epoch
         self.optimizer = optimizer(model.network, training)
@@ -89,8 +93,23 @@ class Trainer:
             machine.scaler.update()
         if self.averaged is not None:
             self.averaged.update()
+        self._teach(batch)
         self.loss_sum += loss
         return loss, rate
+
+    def _teach(self, batch: Batch) -> None:
+        """Lets a learning method learn, the same on all processes."""
+        learner = self.handle.method.learner()
+        if learner is None:
+            return
+        x, y = batch.x, batch.y
+        if self.handle.held_out:
+            if self.held_out is None:
+                return
+            x, y = self.held_out(batch.step, device=x.device, dtype=x.dtype)
+        with self.machine.autocast():
+            self.handle.update(x, y, self.criterion)
+        self.machine.same(learner.modules().parameters())
 
     def gradients(self, batch: Batch, parts: int | None = None) -> Tensor:
         """Forward and backward of a batch in its micro-batches; gradients are those of their mean.

@@ -16,7 +16,7 @@ from attndrop_repro.config.spec import RunSpec
 from attndrop_repro.methods import canonical, resolve
 from attndrop_repro.store import Store
 from attndrop_repro.training import train
-from attndrop_repro.training.keeping import final_weights, load_weights
+from attndrop_repro.training.keeping import Learned, final_weights, load_learned
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -73,17 +73,24 @@ class Stopped(BaseException):
 class Ended:
     """How a run ended."""
 
-    weights: dict[str, Tensor]
+    learned: Learned
     history: list[dict[str, Any]]
     status: dict[str, Any]
     steps: Steps
 
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """By the network's own names."""
+        return self.learned.weights
+
     def same_as(self, other: Ended) -> bool:
-        """Whether weights and history agree bit by bit."""
+        """Whether weights, what the method has learned, and history agree bit by bit."""
+        mine, theirs = self.learned.tensors, other.learned.tensors
         return (
             self.history == other.history
-            and self.weights.keys() == other.weights.keys()
-            and all(torch.equal(self.weights[n], other.weights[n]) for n in self.weights)
+            and self.learned.method == other.learned.method
+            and mine.keys() == theirs.keys()
+            and all(torch.equal(mine[name], theirs[name]) for name in mine)
         )
 
 
@@ -98,7 +105,7 @@ def trained(root: Path, spec: RunSpec, **options: Any) -> Ended:
 def ended(store: Store, spec: RunSpec, steps: Steps | None = None) -> Ended:
     """What a finished run left on disk."""
     run = store.run_dir(spec.run_id)
-    return Ended(load_weights(final_weights(run))[0], run.history(), run.status(), steps or Steps())
+    return Ended(load_learned(final_weights(run))[0], run.history(), run.status(), steps or Steps())
 
 
 class Said:

@@ -55,6 +55,20 @@ def killed(root: Path, spec: RunSpec, after: list[int], **options: Any) -> tuple
     return ended(store, spec), last
 
 
+def test_a_learning_method_learns_and_is_kept(tmp_path: Path) -> None:
+    spec = spec_of("attendout", training={"snapshots": [0]})
+    found = trained(tmp_path, spec)
+    from attndrop_repro.training.restore import load_run
+
+    store = Store(tmp_path)
+    handles = [load_run(store, spec.run_id, epoch=epoch).make_handle() for epoch in (0, None)]
+    first, last = (handle.state_dict() for handle in handles)
+    changed = [n for n, v in first.items() if hasattr(v, "shape") and n in last]
+    assert changed
+    assert any(not (first[n] == last[n]).all() for n in changed)
+    assert found.learned.method_state.keys() == last.keys()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_killed_often_ends_the_same(tmp_path: Path, name: str) -> None:
     spec = case(name)
