@@ -1,4 +1,4 @@
-"""The consistency objective of AttentionDrop (arXiv 2504.12088, section 4.3)."""
+"""The consistency objective of AttentionDrop (arXiv 2504.12088, section 3.3)."""
 
 from __future__ import annotations
 
