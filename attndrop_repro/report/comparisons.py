@@ -44,11 +44,10 @@ def headline(group: Group) -> list[Quantity]:
     What the suite measures has its column also where no run has a number yet; what nobody asked
     for and nobody measured has none.
     """
-    attacks = group.attacks()
-    fgsm = [label for label in attacks if label == "FGSM"] or ["FGSM"]
-    others = [label for label in attacks if label != "FGSM"]
-    pgd = ["PGD-20"] if "PGD-20" in others or not others else others
-    attacked = [group.at_reference(label) for label in [*fgsm, *pgd]]
+    others = [label for label in group.attacks() if label != "FGSM"]
+    plain = [label for label in others if "(" not in label] or others
+    pgd = ["PGD-20"] if "PGD-20" in plain or not plain else plain
+    attacked = [group.at_reference(label) for label in ["FGSM", *pgd]]
     everything = [ACCURACY, NLL, ECE, ECE_AFTER, *attacked, GRADIENT_VARIANCE]
     return [
         quantity

@@ -103,9 +103,9 @@ class Group:
         return "; ".join(f"{kind}: {number}" for kind, number in words.items()).capitalize()
 
     def attacks(self) -> list[str]:
-        """Labels of the attacks made, FGSM first."""
+        """Labels of the attacks made: FGSM, then others, then their variants."""
         found = {quantity.attack for quantity in self.scalars if quantity.attack}
-        return sorted(found, key=lambda label: (not label.startswith("FGSM"), label))
+        return sorted(found, key=lambda label: ("(" in label, not label.startswith("FGSM"), label))
 
     def grid(self, attack: str) -> list[Quantity]:
         """An attack's quantities by rising eps."""

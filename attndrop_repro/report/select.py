@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attndrop_repro.report import names
+from attndrop_repro.report.doubts import doubts
 from attndrop_repro.report.group import NAN, Group, Key
 from attndrop_repro.report.prose import Code, Text, count, listed, say
 from attndrop_repro.report.quantities import GRADIENT_VARIANCE, Quantity, robust
@@ -87,7 +88,7 @@ def _group(
         scalars=scalars,
         series=series,
     )
-    cautions += _uneven(group, own)
+    cautions += [*_uneven(group, own), *doubts(group)]
     return replace(group, cautions=tuple(dict.fromkeys(cautions)))
 
 
@@ -210,11 +211,11 @@ def _quantity(row: Row) -> Quantity | None:
 
 
 def attack_label(row: Row) -> str:
-    """As in "FGSM", "PGD-20", "PGD-20 (5 restarts)", "PGD-20 (l2)"."""
-    label = _ATTACK_NAMES.get(row.attack, row.attack or "attack")
-    if row.attack != "fgsm" and row.steps:
+    """As in "FGSM", "PGD-20", "PGD-20 (5 restarts)", "PGD-20 (l2)", "PGD-20 (least-likely)"."""
+    attack, *beside = row.attack.split("+")
+    label = _ATTACK_NAMES.get(attack, attack or "attack")
+    if attack != "fgsm" and row.steps:
         label += f"-{row.steps}"
-    beside = []
     if row.norm.lower() not in ("", "linf"):
         beside.append(row.norm)
     if (row.restarts or 1) > 1:

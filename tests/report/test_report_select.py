@@ -192,10 +192,12 @@ def test_attacks_are_told_apart(syn):
         {**row, "restarts": 5},
         {**row, "norm": "l2"},
         {**row, "attack": "autoattack", "steps": None},
+        {**row, "attack": "pgd+least-likely"},
     ]
     group = one_group(syn, syn.source(("none",), (0,), more=more), methods=("none",), seeds=(0,))
     assert group.attacks() == [
         "FGSM", "AutoAttack", "PGD-10", "PGD-20", "PGD-20 (5 restarts)", "PGD-20 (l2)",
+        "PGD-20 (least-likely)",
     ]  # fmt: skip
 
 
@@ -238,3 +240,17 @@ def test_damaged_runs_are_named(syn):
     text = cautions(one_group(syn, source, methods=TWO))
     assert "Run synthetic-vit--none--s7--0 cannot be read: spec.json: no" in text
     assert "x--y" not in text
+
+
+def test_measurements_that_doubt_themselves_are_named(syn):
+    def change(row):
+        if row.get("attack") == "pgd" and row["eps_label"] == "8/255":
+            row["detail"] = '{"audit": {"failed": ["pgd-at-most-fgsm", "falls-with-eps"]}}'
+        if row["metric"] == "ece_after_temperature" and row["seed"] == 0:
+            row["detail"] = '{"converged": false}'
+        return row
+
+    text = cautions(one_group(syn, syn.source(("none",), change=change), methods=("none",)))
+    assert "Of 30 robust accuracies, some did not pass an audit" in text
+    assert "falls-with-eps (3) and pgd-at-most-fgsm (3)" in text
+    assert "The temperature was not found for 1 of 3 runs" in text

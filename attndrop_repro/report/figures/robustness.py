@@ -31,7 +31,7 @@ def robustness(group: Group) -> list[canvas.Picture]:
     if group.baseline is not None:
         differences = {
             attack: ones
-            for attack in list(found)[:_MOST_ATTACKS]
+            for attack in [label for label in found if "l2" not in label][:_MOST_ATTACKS]
             if (ones := _curves(group, attack, minus=group.baseline))
         }
         if differences:
