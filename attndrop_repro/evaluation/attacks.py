@@ -255,5 +255,5 @@ class Run:
                     eps=self.setting.eps.value, n_classes=classes,
                     seed=int(torch.randint(2**31, ())),
                 )  # fmt: skip
-                images = whole(state.x[chunk], state.y[chunk])
+                images = whole(state.x[chunk], state.y[chunk]).detach()
             state.judge(chunk, images, self.scores(images, chunk + state.first, "after"))
