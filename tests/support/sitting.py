@@ -1,0 +1,43 @@
+"""A training in a process of its own, which a test may kill."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from attndrop_repro.config.spec import RunSpec
+from attndrop_repro.store import Store
+
+
+def sit(root: str, spec: str, options: dict[str, Any]) -> None:
+    """Trains to the end; leaves with the status that a signal asks for."""
+    from attndrop_repro.training import Interrupted, train
+
+    sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - a killed process owes no traceback
+    try:
+        train(RunSpec.from_json(spec), Store(root), device="cpu", **options)
+    except Interrupted as interruption:
+        os._exit(interruption.exit_code)
+
+
+def started(root: Path, spec: RunSpec, **options: Any) -> Any:
+    """Starts a training in a fresh process that need not import torch again."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["attndrop_repro.training", "timm", "accelerate", "sklearn"])
+    process = context.Process(target=sit, args=(str(root), spec.to_json(), options))
+    process.start()
+    return process
+
+
+def until_step(root: Path, spec: RunSpec, step: int, process: Any) -> None:
+    """Waits until a checkpoint at or after a step is being written, or the process ends."""
+    folder = Store(root).run_dir(spec.run_id).checkpoints
+    while process.is_alive():
+        names = [path.name for path in folder.glob("*step-*")] if folder.exists() else []
+        if any(int(name.rpartition("-")[2]) >= step for name in names):
+            return
+        time.sleep(0.001)
