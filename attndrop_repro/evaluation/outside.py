@@ -197,7 +197,7 @@ def _normalised(
     for asked, said, measured in zip(given, (mean, std), (splits.mean, splits.std), strict=True):
         if asked is not None and len(asked) != splits.channels:
             raise UsageError(
-                f"{len(asked)} numbers of normalisation for {splits.channels} channels"
+                f"normalisation has {len(asked)} numbers, the images {splits.channels} channels"
             )
         fits = said is not None and len(said) == splits.channels
         chosen.append(asked if asked is not None else said if fits else measured)
