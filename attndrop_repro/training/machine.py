@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attndrop_repro.config.errors import UsageError
+from attndrop_repro.config.errors import AttndropError, UsageError
 from attndrop_repro.config.recipe import Runtime
 from attndrop_repro.data.batches import Share
 
@@ -134,7 +135,7 @@ class Machine:
 
         Raises:
             Exception: What `attempt` raised, in the process that ran it.
-            RuntimeError: In the others.
+            AttndropError: In the others.
         """
         error: Exception | None = None
         if self.main:
@@ -146,7 +147,13 @@ class Machine:
         if error is not None:
             raise error
         if failed:
-            raise RuntimeError("the writing process failed; its message says why")
+            raise AttndropError("the writing process failed; its message says why")
+
+
+def lost_contact(error: BaseException) -> bool:
+    """Whether an error says that another process of the job is gone."""
+    distributed = isinstance(error, torch.distributed.DistError)
+    return distributed or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def chosen_device(name: str) -> str:
@@ -178,7 +185,10 @@ def _accelerator(device: str, mixed_precision: str) -> Any:
     AcceleratorState._reset_state(reset_partial_state=not grouped)
     if ":" in device:
         torch.cuda.set_device(device)
-    return Accelerator(cpu=device == "cpu", mixed_precision=mixed_precision)
+    accelerator = Accelerator(cpu=device == "cpu", mixed_precision=mixed_precision)
+    if not grouped and torch.distributed.is_available() and torch.distributed.is_initialized():
+        atexit.register(torch.distributed.destroy_process_group)
+    return accelerator
 
 
 @contextmanager

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,10 +21,11 @@ from attndrop_repro.randomness import seed_regulariser
 from attndrop_repro.store.run_dir import RunDir
 from attndrop_repro.store.schema import Measurement
 from attndrop_repro.store.store import Store
+from attndrop_repro.training.borrowing import borrowed_generators
 from attndrop_repro.training.checkpointing import Progress, reinstate
 from attndrop_repro.training.keeping import Keeper, Learned
 from attndrop_repro.training.loop import Loop, Observer
-from attndrop_repro.training.machine import Machine, numerics
+from attndrop_repro.training.machine import Machine, lost_contact, numerics
 from attndrop_repro.training.provenance import provenance
 from attndrop_repro.training.signals import Interrupted, watching
 from attndrop_repro.training.trainer import Trainer
@@ -93,7 +93,7 @@ def train(
     if resume != "never" and run.status().get("status") == "finished":
         display.say(f"{spec.run_id} is finished already; --resume never trains it anew")
         return RunResult(spec.run_id, "finished", already_finished=True)
-    with numerics(spec.recipe.runtime), watching() as watch, _kept_generators():
+    with numerics(spec.recipe.runtime), watching() as watch, borrowed_generators() as exceptions:
         machine = Machine(spec.recipe.runtime, device)
         torch.set_num_threads(spec.recipe.runtime.threads)  # accelerate may have set its own
         splits = data.load(spec.recipe.data, data_dir=data_dir, download=download)
@@ -103,6 +103,8 @@ def train(
         try:
             _start(loop, store, spec, facts, resume, display)
             loop.go()
+            if exceptions and machine.main:
+                store.begin_run(spec, {**facts, "nondeterministic": sorted(exceptions)})
             _finish(loop, store, spec, suite)
         except Interrupted as interruption:
             _tell(machine, run, "interrupted", interruption, loop)
@@ -110,6 +112,15 @@ def train(
         except (AttndropError, KeyboardInterrupt) as error:
             _tell(machine, run, "failed", error, loop)
             raise
+        except RuntimeError as error:
+            if machine.alone or not lost_contact(error):
+                raise
+            lost = AttndropError(
+                "lost contact with another process of this job: start the job again, it goes on "
+                f"{loop.keeper.last_description()}"
+            )
+            _tell(machine, run, "failed", lost, loop)
+            raise lost from error
         finally:
             loop.trainer.handle.remove()
     return RunResult(spec.run_id, "finished")
@@ -174,6 +185,7 @@ def _start(
     begun = loop.run.exists()
     if resume == "must" and not begun:
         raise UsageError(f"{spec.run_id} has not begun, so there is nothing to resume")
+    machine.agree(lambda: _not_in_use(loop.run))
     if resume == "never" and begun:
         machine.agree(keeper.forget)
     machine.wait()
@@ -197,6 +209,15 @@ def _start(
     machine.wait()
     done = loop.progress.step // loop.batches.steps_per_epoch
     machine.agree(lambda: _announce(loop, store, spec, facts, done))
+
+
+def _not_in_use(run: RunDir) -> None:
+    status = run.status()
+    other = status.get("pid") != os.getpid() and status.get("host") == socket.gethostname()
+    if other and run.state() == "running":
+        raise AttndropError(
+            f"{run.run_id} is being trained by process {status['pid']}: wait for it or stop it"
+        )
 
 
 def _announce(loop: Loop, store: Store, spec: RunSpec, facts: dict[str, object], done: int) -> None:
@@ -251,15 +272,3 @@ def _tell(
         run.set_status(status, message=str(error) or type(error).__name__, step=loop.progress.step)
     except AttndropError:
         return  # the disk is full: the error that is on its way says so
-
-
-@contextmanager
-def _kept_generators() -> Iterator[None]:
-    """Gives a caller from Python its default generator back, and silences one known warning."""
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
-        # fused attention's fallback under deterministic algorithms is what the recipe asked for
-        warnings.filterwarnings(
-            "ignore", message=".*does not have a deterministic implementation.*"
-        )
-        yield

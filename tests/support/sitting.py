@@ -24,11 +24,15 @@ def sit(root: str, spec: str, options: dict[str, Any]) -> None:
         os._exit(interruption.exit_code)
 
 
-def started(root: Path, spec: RunSpec, **options: Any) -> Any:
-    """Starts a training in a fresh process that need not import torch again."""
+def _context() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["attndrop_repro.training", "timm", "accelerate", "sklearn"])
-    process = context.Process(target=sit, args=(str(root), spec.to_json(), options))
+    return context
+
+
+def started(root: Path, spec: RunSpec, **options: Any) -> Any:
+    """Starts a training in a fresh process that need not import torch again."""
+    process = _context().Process(target=sit, args=(str(root), spec.to_json(), options))
     process.start()
     return process
 
@@ -41,3 +45,39 @@ def until_step(root: Path, spec: RunSpec, step: int, process: Any) -> None:
         if any(int(name.rpartition("-")[2]) >= step for name in names):
             return
         time.sleep(0.001)
+
+
+def sit_together(rank: int, world: int, port: int, root: str, spec: str, out: str) -> None:
+    """One of several processes, as torchrun starts them; its steps go to ``out/<rank>.json``."""
+    import json
+
+    from support.tiny_run import Steps
+
+    from attndrop_repro.training import train
+
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1")
+    steps = Steps()
+    train(RunSpec.from_json(spec), Store(root), device="cpu", observe=steps)
+    (Path(out) / f"{rank}.json").write_text(json.dumps(steps.__dict__))
+
+
+def together(root: Path, spec: RunSpec, out: Path, world: int = 2) -> list[Any]:
+    """Starts a training in several processes; returns them."""
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    out.mkdir(parents=True, exist_ok=True)
+    context = _context()
+    processes = [
+        context.Process(
+            target=sit_together, args=(rank, world, port, str(root), spec.to_json(), str(out))
+        )
+        for rank in range(world)
+    ]
+    for process in processes:
+        process.start()
+    return processes

@@ -1,0 +1,100 @@
+"""Two processes train as one does (public bug P16)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.sitting import together, until_step
+from support.tiny_run import ended, spec_of, trained
+
+from attndrop_repro.store import Store
+from attndrop_repro.training import train
+
+EXACT = {"runtime": {"precision": "fp64"}}
+
+
+def steps_of(out: Path, rank: int) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((out / f"{rank}.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize(
+    ("method", "training"),
+    [
+        ("none", {"ema": 0.9, "clip_grad": 1.0, "accumulate": 2}),
+        ("explicit-dropout", {}),
+        ("attentiondrop-blur+consistency", {}),
+    ],
+)
+def test_two_processes_give_the_losses_of_one(
+    tmp_path: Path, method: str, training: dict[str, Any]
+) -> None:
+    # 101 validation images: shares are uneven
+    data = {"validation": 0.075}
+    spec = spec_of(method, data=data, training={"epochs": 2, **training}, **EXACT)
+    alone = trained(tmp_path / "one", spec)
+    processes = together(tmp_path / "two", spec, tmp_path / "out")
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    one, two = (steps_of(tmp_path / "out", rank) for rank in (0, 1))
+    means = [(a + b) / 2 for a, b in zip(one["losses"], two["losses"], strict=True)]
+    assert means == pytest.approx(alone.steps.losses, abs=1e-6)
+    assert one["losses"] != two["losses"]
+    assert [a + b for a, b in zip(one["rows"], two["rows"], strict=True)] == alone.steps.rows
+    both = ended(Store(tmp_path / "two"), spec)
+    for name, value in alone.weights.items():
+        assert (value - both.weights[name]).abs().max() < 1e-6, name
+    for mine, theirs in zip(alone.history, both.history, strict=True):
+        assert mine["validation_accuracy"] == theirs["validation_accuracy"]
+        assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-6)
+    assert len(Store(tmp_path / "two").frame(dedupe=False)) == 2  # only one process wrote
+    assert alone.steps.rows[:6] != alone.steps.rows[6:]
+
+
+def test_masks_differ_by_process(tmp_path: Path) -> None:
+    spec = spec_of("dropout", data={"train_images": 2}, training={"batch_size": 2, "epochs": 1})
+    processes = together(tmp_path, spec, tmp_path / "out")
+    for process in processes:
+        process.join()
+    run = Store(tmp_path).run_dir(spec.run_id)
+    from attndrop_repro.training.keeping import Keeper
+
+    found, _ = Keeper(run, 1).latest()
+    assert found is not None
+    assert not (found.tensors["regulariser/0/cpu"] == found.tensors["regulariser/1/cpu"]).all()
+
+
+def test_two_processes_killed_go_on_to_the_same_end(tmp_path: Path) -> None:
+    spec = spec_of("dropout", training={"epochs": 4, "checkpoint_every": 0.5}, **EXACT)
+    for process in together(tmp_path / "whole", spec, tmp_path / "out"):
+        process.join()
+    processes = together(tmp_path / "a", spec, tmp_path / "out")
+    until_step(tmp_path / "a", spec, 9, processes[0])
+    # the other one notices that its peer is gone and ends in an error by itself
+    os.kill(processes[1].pid, signal.SIGKILL)
+    processes[0].join(60)
+    assert processes[0].exitcode not in (None, 0)
+    for process in together(tmp_path / "a", spec, tmp_path / "out"):
+        process.join()
+    whole = ended(Store(tmp_path / "whole"), spec)
+    assert ended(Store(tmp_path / "a"), spec).same_as(whole)
+
+
+def test_one_process_can_go_on_where_two_stopped(tmp_path: Path) -> None:
+    spec = spec_of(training={"epochs": 4, "checkpoint_every": 0.5}, **EXACT)
+    processes = together(tmp_path / "a", spec, tmp_path / "out")
+    until_step(tmp_path / "a", spec, 9, processes[0])
+    for process in processes:
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+    train(spec, Store(tmp_path / "a"), device="cpu")
+    found = ended(Store(tmp_path / "a"), spec)
+    whole = trained(tmp_path / "whole", spec)
+    for mine, theirs in zip(whole.history, found.history, strict=True):
+        assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-6)
