@@ -74,6 +74,7 @@ class AttendOut(Scoped[AttendOutSettings]):
 
     def prepare(self, attention: Sequence[Site]) -> None:
         """Makes the generators of all layers in scope whose width is known; others at first use."""
+        super().prepare(attention)
         for site in attention:
             if site.width and site.heads and self.settings.covers(site):
                 self.generators.add(site.layer, site.heads, site.width)

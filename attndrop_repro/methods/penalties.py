@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.functional.explicit_dropout import masked, wide
 from attndrop_repro.functional.masked_softmax import masked_softmax
-from attndrop_repro.methods.call import AttentionCall, AttentionTap, LinearTap, Step, Taps
+from attndrop_repro.methods.call import AttentionCall, AttentionTap, LinearTap, Site, Step, Taps
 from attndrop_repro.methods.coefficient import LayerCoefficient, LayerProbability, at_work, now
 from attndrop_repro.methods.scope import Scope, Scoped
 from attndrop_repro.methods.settings import setting
@@ -121,6 +121,18 @@ class Penalty(Scoped[PS]):
     def idle(self) -> bool:
         """Whether p or all coefficients are 0 for good."""
         return super().idle or not self._lam
+
+    def prepare(self, attention: Sequence[Site]) -> None:
+        """Refuses a model where nothing is in scope or projections cannot be told apart."""
+        if not self._attention:
+            return
+        super().prepare(attention)
+        blind = [site.path for site in attention if self.settings.covers(site) and not site.width]
+        if blind:
+            raise AttndropError(
+                f"{self.name} needs the projections of {blind[0]!r}, which this kind of model does "
+                "not show: choose the target ff alone, or other kinds of attention"
+            )
 
     def begin_step(self, step: Step) -> None:
         """Lets schedules follow the step; refuses a scope that finds nothing in the model."""
