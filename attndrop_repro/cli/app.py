@@ -16,7 +16,7 @@ from attndrop_repro.cli.session import Session, session
 # `group` when it has subcommands; it must import nothing heavy before it runs.
 COMMANDS = {
     "From nothing to a report": ("reproduce", "report"),
-    "Train and measure": ("train", "bench"),
+    "Train and measure": ("train", "eval", "calibrate", "attack", "gradvar", "compare", "bench"),
     "Look around": ("recipes", "methods", "datasets", "runs", "results", "doctor"),
     "The papers": ("errata", "bound"),
 }

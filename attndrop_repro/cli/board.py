@@ -13,6 +13,8 @@ from rich.progress import Progress, TaskID
 from attndrop_repro.cli.progress import Lines, bars, duration, words
 from attndrop_repro.experiments.engine_local import Observer
 
+QUIET_SECONDS = 30.0  # a job that is done by then is shown by its end only
+
 
 class Job(Protocol):
     """What is shown of a job."""
@@ -76,7 +78,7 @@ class Log(Failures):
 
     def started(self, job: Job) -> None:
         """Not worth a line: the end is."""
-        self._lines[job.key] = Lines(job.label, every=30)
+        self._lines[job.key] = Lines(job.label, every=QUIET_SECONDS, wait=QUIET_SECONDS)
 
     def progress(self, job: Job, done: float, total: float, fields: dict[str, object]) -> None:
         """A line every half minute of a job that takes longer."""

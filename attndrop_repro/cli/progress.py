@@ -61,22 +61,29 @@ class Bar:
 
 
 class Lines:
-    """Plain lines: the first report, then one every few seconds, and the last."""
+    """Plain lines: one every few seconds, and the last.
 
-    def __init__(self, label: str, every: float = EVERY_SECONDS) -> None:
+    Args:
+        label: What is being done.
+        every: Seconds between lines.
+        wait: Seconds before the first.
+    """
+
+    def __init__(self, label: str, every: float = EVERY_SECONDS, wait: float = 0.0) -> None:
         self._label, self._every = label, every
-        self._started = time.monotonic()
-        self._next = self._started
+        self._next = time.monotonic() + wait
+        self._first: tuple[float, float] | None = None  # when, and how much was done by then
 
     def update(self, done: float, total: float, **fields: object) -> None:
         """Writes a line if it is time for one."""
         now = time.monotonic()
+        since, before = self._first = self._first or (now, done)
         if now < self._next and done < total:
             return
         self._next = now + self._every
         parts = [f"{self._label}: {number(done)}/{number(total)}", words(fields)]
-        if 0 < done < total:
-            parts.append(f"{duration((now - self._started) * (total - done) / done)} left")
+        if before < done < total:
+            parts.append(f"{duration((now - since) * (total - done) / (done - before))} left")
         self.say("  ".join(part for part in parts if part))
 
     def say(self, message: str) -> None:

@@ -43,6 +43,7 @@ def command(
     from attndrop_repro.config.suite import load_suite
     from attndrop_repro.experiments import jobs as planning
     from attndrop_repro.experiments import reproduce
+    from attndrop_repro.experiments.where import Where
 
     here = session(context)
     wanted = load_suite(suite)
@@ -50,7 +51,7 @@ def command(
     if plan:
         _show(planned, as_json)
         return
-    where = reproduce.Where(here.results, data_dir, device, download)
+    where = Where(here.results, data_dir, device, download)
     if planned.missing:
         here.say(f"{wanted.name}: {planning.counts(planned.missing)} to do")
     else:

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attndrop_repro.experiments.engine_local import Failure, Observer, Outcome, cores, run
 from attndrop_repro.experiments.jobs import Job, Plan
+from attndrop_repro.experiments.where import Where
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from attndrop_repro.config.suite import Suite
-
-
-@dataclass(frozen=True)
-class Where:
-    """What decides no number: given on the command line, not in recipes.
-
-    Attributes:
-        results: Folder of the results store.
-        data_dir: Folder of the data set's files.
-        device: As in "auto", "cpu", "cuda".
-        download: Whether data sets may be fetched.
-    """
-
-    results: Path
-    data_dir: Path | None = None
-    device: str = "auto"
-    download: bool = False
 
 
 def run_jobs(
@@ -85,12 +68,18 @@ def report(suite: Suite, results: Path, out: Path | None = None) -> Path:
     """
     from attndrop_repro.report.build import build_report
 
-    return build_report(results, suite, out or results / "reports" / suite.name).html
+    return build_report(results, suite, report_folder(suite, results, out)).html.absolute()
+
+
+def report_folder(suite: Suite, results: Path, out: Path | None = None) -> Path:
+    """Where a suite's report is: where the user says, else in the results store."""
+    return out or results / "reports" / suite.name
 
 
 def told(failures: tuple[Failure[Job], ...], blocked: int) -> list[str]:
     """What went wrong, one line each, for the end of a run."""
     lines = [f"{one.job.label} failed: {one.error} (log: {one.log})" for one in failures]
     if blocked:
-        lines.append(f"{blocked} measurements were not made: their training failed")
+        were = "1 measurement was" if blocked == 1 else f"{blocked} measurements were"
+        lines.append(f"{were} not made: the training failed")
     return lines

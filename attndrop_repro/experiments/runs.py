@@ -6,8 +6,11 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from attndrop_repro.config.errors import AttndropError
+
 if TYPE_CHECKING:
     from attndrop_repro.store import RunDir, RunInfo, Store
+    from attndrop_repro.store.logits import Logits
 
 RESUMABLE = frozenset({"interrupted", "dead", "failed"})
 
@@ -47,6 +50,23 @@ def whole(store: Store, run: RunDir) -> dict[str, Any]:
         "history": run.history(),
         "measurements": measurements,
     }
+
+
+def stored_logits(run: RunDir, split: str) -> Logits:
+    """The logits behind a run's metrics.
+
+    Raises:
+        AttndropError: They were not kept.
+    """
+    from attndrop_repro.store.logits import load_logits
+
+    try:
+        return load_logits(run.logits(split))
+    except FileNotFoundError:
+        raise AttndropError(
+            f"{run.run_id} has no logits of {split}: attndrop eval --run {run.run_id} "
+            f"--split {split} makes them"
+        ) from None
 
 
 def resume_command(run: RunDir, results: str) -> str:

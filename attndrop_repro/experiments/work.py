@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from attndrop_repro.config.progress import Progress
 from attndrop_repro.experiments.jobs import Job
-from attndrop_repro.experiments.reproduce import Where
+from attndrop_repro.experiments.measuring import Measurer
+from attndrop_repro.experiments.where import Where
 from attndrop_repro.store import Store
 
 
@@ -30,3 +31,14 @@ def perform(job: Job, progress: Progress, *, where: Where) -> None:
             download=where.download,
         )
         return
+    from attndrop_repro.evaluation.options import default_options
+    from attndrop_repro.evaluation.wanted import measured_epochs
+
+    Measurer(store, where).measure(
+        job.kind,
+        job.spec,
+        default_options(job.kind, job.spec.recipe),
+        measured_epochs(job.kind, job.spec.recipe),
+        progress=progress,
+        suite=job.suite,
+    )

@@ -1,0 +1,120 @@
+"""`attndrop attack`: robust accuracy in pixel units."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from attndrop_repro.cli import options as opt
+from attndrop_repro.cli.measuring import Target, measure
+from attndrop_repro.cli.session import session
+from attndrop_repro.config.fractions import parse_fraction
+
+if TYPE_CHECKING:
+    from attndrop_repro.config.spec import RunSpec
+    from attndrop_repro.evaluation.options import AttackOptions
+
+EXAMPLE = "Example: attndrop attack --run last --eps 4/255 --eps 8/255 --restarts 5"
+
+
+def command(
+    context: typer.Context,
+    eps: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SIZE", help="As in 8/255, pixels in [0, 1]; repeat it; default: the recipe's."
+        ),
+    ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="fgsm|pgd|autoattack", help="Repeat it for several; default: the recipe's."
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of PGD; default: 20.")
+    ] = None,
+    step_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Of PGD; default: 2/255.")
+    ] = None,
+    restarts: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of PGD; the worst counts; default: 1.")
+    ] = None,
+    norm: Annotated[Literal["linf", "l2"], typer.Option(help="Of the perturbation.")] = "linf",
+    target: Annotated[
+        Literal["least-likely", "most-likely", "random"] | None,
+        typer.Option(
+            metavar="CLASS",
+            help="Aim at a wrong class: least-likely, most-likely or random; default: at any.",
+        ),
+    ] = None,
+    stochastic: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Regulariser on: means over N draws for every gradient."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the first N examples.")
+    ] = None,
+    save_adversarial: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the examples, and a picture of some.")
+    ] = None,
+    run: opt.Run = None,
+    recipe: opt.Recipe = None,
+    split: opt.Split = None,
+    force: opt.Force = False,
+    data_dir: opt.DataDir = None,
+    download: opt.Download = False,
+    device: opt.Device = "auto",
+    checkpoint: opt.Checkpoint = None,
+    model: opt.Model = None,
+    dataset: opt.Dataset = None,
+    image_size: opt.ImageSize = None,
+    resample_positions: opt.ResamplePositions = False,
+    method: opt.Method = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Measure robust accuracy under FGSM, PGD or AutoAttack, each with an audit of the attack."""
+    from attndrop_repro.evaluation.attack_setting import grid
+    from attndrop_repro.evaluation.options import default_options
+
+    sizes = [parse_fraction(size, "--eps") for size in eps or ()]
+    step = None if step_size is None else parse_fraction(step_size, "--step-size")
+    here = session(context)
+    whom = Target(
+        run, recipe, force, data_dir, download, device,
+        {"checkpoint": checkpoint, "model": model, "dataset": dataset, "image_size": image_size,
+         "resample_positions": resample_positions, "method": method},
+    )  # fmt: skip
+
+    def options(spec: RunSpec | None) -> AttackOptions:
+        from attndrop_repro.config.recipe import Evaluation
+
+        asked = (spec.recipe.evaluation if spec else Evaluation()).attack
+        known = cast("AttackOptions", default_options("attack", spec.recipe if spec else None))
+        settings = grid(
+            attack or asked.attacks,
+            sizes or asked.eps,
+            step_size=step or asked.step_size,
+            steps=steps or asked.steps,
+            restarts=restarts or asked.restarts,
+            norm=norm,
+            target=target,
+            draws=stochastic or 0,
+        )
+        folder = save_adversarial
+        if folder is not None and spec is not None:
+            folder = folder / spec.run_id
+        return replace(
+            known,
+            settings=tuple(settings),
+            split=split or known.split,
+            limit=limit or known.limit,
+            save_adversarial=folder,
+        )
+
+    measure(here, "attack", whom, options, lambda spec: (None,), as_json=as_json)

@@ -1,0 +1,183 @@
+"""What the four measuring commands have in common: whom they measure, and what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from attndrop_repro.cli.session import Session
+from attndrop_repro.config.errors import UsageError
+
+if TYPE_CHECKING:
+    from attndrop_repro.config.spec import RunSpec
+    from attndrop_repro.evaluation.options import Options
+    from attndrop_repro.experiments.measuring import Epochs
+
+
+@dataclass(frozen=True)
+class Target:
+    """Whom to measure: runs of the store, or one model from elsewhere.
+
+    Attributes:
+        run: A run, "last", or all.
+        recipe: Only runs of this recipe.
+        force: Measure again.
+        data_dir: Folder of the data.
+        download: Whether data may be fetched.
+        device: Where.
+        outside: Arguments for `load_outside`; those not given are None or False.
+        from_logits: Whether stored logits take the model's place.
+    """
+
+    run: str | None
+    recipe: str | None
+    force: bool
+    data_dir: Path | None
+    download: bool
+    device: str
+    outside: Mapping[str, Any]
+    from_logits: bool = False
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is a model from elsewhere.
+
+        Raises:
+            UsageError: Options of both kinds, or too few.
+        """
+        given = {name: value for name, value in self.outside.items() if value}
+        if not given:
+            return False
+        if self.from_logits:
+            raise UsageError("--from-logits is for runs of the store")
+        if self.run is not None or self.recipe is not None:
+            raise UsageError("--run and --recipe choose runs; a model from elsewhere has neither")
+        for name in ("model", "dataset"):
+            if name not in given:
+                raise UsageError(f"a model from elsewhere needs --{name} as well")
+        return True
+
+
+def measure(
+    session: Session,
+    kind: str,
+    target: Target,
+    options: Callable[[RunSpec | None], Options],
+    epochs: Callable[[RunSpec], Epochs],
+    *,
+    as_json: bool,
+) -> None:
+    """Measures, prints what is new, and fails if a run could not be measured.
+
+    Args:
+        session: Of the program.
+        kind: "eval", "calibrate", "attack" or "gradvar".
+        target: Whom to measure.
+        options: What to measure of a run; of a model from elsewhere, when called with None.
+        epochs: At which weights of a run.
+        as_json: Rows as JSON instead of a table.
+    """
+    if target.elsewhere:
+        rows, failed = _elsewhere(session, kind, target, options(None)), 0
+        asked = 1
+    else:
+        rows, failed, asked = _runs(session, kind, target, options, epochs)
+    _show(rows, as_json)
+    if not rows and not failed:
+        whom = "it was" if asked == 1 else f"all {asked} runs were"
+        session.say(f"nothing to do: {whom} measured before; --force measures again")
+    for row in rows:
+        _warn(session, row)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _runs(
+    session: Session,
+    kind: str,
+    target: Target,
+    options: Callable[[RunSpec | None], Options],
+    epochs: Callable[[RunSpec], Epochs],
+) -> tuple[list[dict[str, Any]], int, int]:
+    from attndrop_repro.experiments.measuring import Measurer, chosen, measure_all
+    from attndrop_repro.experiments.where import Where
+
+    store = session.store()
+    specs = chosen(store, target.run, target.recipe)
+    where = Where(session.results, target.data_dir, target.device, target.download)
+    rows, failed = [], 0
+    for measured in measure_all(
+        kind, specs, options, epochs, Measurer(store, where), show=session.progress,
+        force=target.force, from_logits=target.from_logits,
+    ):  # fmt: skip
+        rows += [{"run_id": measured.run_id, **row} for row in measured.rows]
+        if measured.error:
+            failed += 1
+            session.error(f"{measured.run_id}: {measured.error}")
+    return rows, failed, len(specs)
+
+
+def _elsewhere(
+    session: Session, kind: str, target: Target, options: Options
+) -> list[dict[str, Any]]:
+    from attndrop_repro.evaluation.measure import measure as measure_subject
+    from attndrop_repro.evaluation.outside import load_outside
+    from attndrop_repro.training.machine import chosen_device
+
+    given = {name: value for name, value in target.outside.items() if value}
+    subject = load_outside(
+        checkpoint=given.pop("checkpoint", None),
+        **given,
+        data_dir=target.data_dir,
+        download=target.download,
+        device=chosen_device(target.device),
+    )
+    for note in subject.notes.get("loaded", ()):
+        session.say(note)
+    with session.progress(f"{kind} {subject.columns['model']}") as progress:
+        rows = measure_subject(
+            kind, subject, session.store(), options=options, progress=progress, force=target.force
+        )
+    return [{"run_id": subject.columns["run_id"], **row} for row in rows]
+
+
+def _warn(session: Session, row: Mapping[str, Any]) -> None:
+    """Says which checks an attack did not pass: its number may be too high."""
+    failed = row.get("detail", {}).get("audit", {}).get("failed", ())
+    if failed:
+        session.say(
+            f"warning: {row['run_id']}: {row['attack']} at eps {row['eps_label']} does not pass "
+            f"{', '.join(failed)} (docs/warnings.md)"
+        )
+
+
+def _show(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    from attndrop_repro.cli.output import Column, emit_json, emit_table
+
+    if as_json:
+        emit_json(list(rows))
+        return
+    for index, run_id in enumerate(dict.fromkeys(row["run_id"] for row in rows)):
+        print(("\n" if index else "") + run_id)
+        of_run = [row for row in rows if row["run_id"] == run_id]
+        shown = [
+            column
+            for column in (
+                Column("metric"), Column("split"), Column("epoch", right=True), Column("attack"),
+                Column("eps_label", right=True), Column("value", right=True),
+                Column("n", right=True),
+            )
+            if any(row.get(column.name) is not None for row in of_run)
+        ]  # fmt: skip
+        emit_table(
+            [Column(c.name.removesuffix("_label"), right=c.right) for c in shown],
+            [[_cell(row.get(column.name)) for column in shown] for row in of_run],
+        )
+
+
+def _cell(value: object) -> object:
+    return f"{value:.4g}" if isinstance(value, float) else value

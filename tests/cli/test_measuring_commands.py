@@ -1,0 +1,175 @@
+"""`eval`, `calibrate`, `attack`, `gradvar`, `compare`: whom they measure, and what they print."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from attndrop_repro.store import Store
+
+KINDS = {
+    "eval": "accuracy",
+    "calibrate": "ece_after_temperature",
+    "attack": "robust_accuracy",
+    "gradvar": "gradient_variance",
+}
+
+
+def rows(store, metric):
+    frame = Store(store).frame()
+    return frame[frame["metric"] == metric]
+
+
+@pytest.mark.parametrize(("kind", "metric"), KINDS.items())
+def test_every_finished_run_that_lacks_it_is_measured_once(cli, store, kind, metric):
+    ran = cli(kind)
+    assert ran.code == 0, ran.err
+    assert metric in ran.out
+    count = len(rows(store, metric))
+    assert count == {"attack": 4, "gradvar": 2}.get(kind, 1)
+    files = len(list((store / "measurements").iterdir()))
+
+    again = cli(kind)
+    assert (again.code, again.out) == (0, "")
+    assert again.err == "nothing to do: it was measured before; --force measures again\n"
+    assert len(list((store / "measurements").iterdir())) == files
+
+    forced = cli(kind, "--run", "last", "--force", "--json")
+    found = json.loads(forced.out)
+    assert {row["metric"] for row in found} >= {metric}
+    assert all(row["run_id"].startswith("tiny--none") for row in found)
+    assert len(rows(store, metric)) == count  # the newest counts, once
+
+
+def test_runs_are_chosen_by_recipe_and_split(cli, store):
+    assert "no finished run of digits-vit" in cli("eval", "--recipe", "digits-vit").err
+    assert cli("eval", "--recipe", "nosuch").code == 2
+    assert cli("eval", "--recipe", "tiny", "--split", "validation").code == 0
+    assert list(rows(store, "accuracy")["split"]) == ["validation"]
+    assert cli("eval", "--recipe", "tiny.yaml").code == 0
+    assert sorted(rows(store, "accuracy")["split"]) == ["test", "validation"]
+    assert "'validation'" in cli("eval", "--split", "validatoin").err
+
+
+def test_an_unfinished_run_is_not_measured(cli, store):
+    (info,) = Store(store).runs()
+    Store(store).run_dir(info.run_id).set_status("interrupted")
+    ran = cli("eval", "--run", "last")
+    assert ran.code == 1
+    assert "is interrupted, not finished" in ran.err
+    assert cli("eval").code == 1
+
+
+def test_a_run_that_cannot_be_measured_stops_no_other(cli, store):
+    assert cli("train", "--recipe", "tiny.yaml", "--seed", "1").code == 0
+    broken, _ = Store(store).runs()
+    for file in (store / "runs" / broken.run_id / "weights").glob("*.safetensors"):
+        file.write_bytes(file.read_bytes()[:100])
+    ran = cli("eval")
+    assert ran.code == 1
+    assert f"attndrop: error: {broken.run_id}: " in ran.err
+    assert len(rows(store, "accuracy")) == 1
+
+
+def test_sizes_of_attacks_are_exact_and_two_spellings_are_two_settings(cli, store):
+    options = ["--attack", "fgsm", "--limit", "8"]
+    assert cli("attack", "--eps", "8/255", "--eps", "0.031", *options).code == 0
+    found = rows(store, "robust_accuracy").set_index("eps_label")["eps"]
+    assert found["8/255"] == 8 / 255
+    assert found["0.031"] == 0.031
+
+
+@pytest.mark.parametrize(
+    "eps", ["-1/255", "nan", "inf", "1/0", "8/", "8", "__import__('os')", "", "1/255/255"]
+)
+def test_sizes_that_are_none_are_refused_and_nothing_is_written(cli, store, eps):
+    before = sorted((store / "measurements").iterdir())
+    ran = cli("attack", "--eps", eps)
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert sorted((store / "measurements").iterdir()) == before
+
+
+def test_unknown_attacks_get_the_nearest_name(cli, store):
+    assert "'pgd'" in cli("attack", "--attack", "pdg").err
+
+
+def test_adversarial_examples_are_kept_by_run(cli, store, tiny):
+    options = ["--attack", "fgsm", "--eps", "8/255", "--limit", "4"]
+    assert cli("attack", *options, "--save-adversarial", "kept").code == 0
+    (folder,) = (tiny / "kept").iterdir()
+    assert folder.name.startswith("tiny--none")
+    (file,) = folder.glob("*.safetensors")
+    kept = load_file(file)
+    assert (kept["adversarial"] - kept["clean"]).abs().max() <= 8 / 255 + 1e-6
+
+
+def test_an_attack_that_fails_its_audit_is_a_warning(cli, store):
+    ran = cli("attack", "--attack", "pgd", "--eps", "8/255", "--steps", "1", "--limit", "16")
+    audit = json.loads(rows(store, "robust_accuracy").iloc[-1]["detail"])["audit"]
+    assert ("warning: " in ran.err) == bool(audit["failed"])
+
+
+def test_corruptions(cli, store):
+    assert cli("eval", "--corruption", "noise", "--severity", "2").code == 0
+    assert list(rows(store, "accuracy")["split"]) == ["test+noise-2"]
+    assert cli("eval", "--severity", "2").code == 2
+    assert "'noise'" in cli("eval", "--corruption", "niose").err
+
+
+def test_metrics_from_stored_logits(cli, store):
+    ran = cli("eval", "--from-logits")
+    assert ran.code == 1
+    assert "no logits" in ran.err
+    assert cli("calibrate").code == 0
+    for kind in ("eval", "calibrate"):
+        assert cli(kind, "--from-logits").code == 0
+    assert len(rows(store, "accuracy")) == 1
+
+
+def test_epochs_that_were_not_kept(cli, store):
+    ran = cli("gradvar", "--epoch", "1")
+    assert ran.code == 2
+    assert "it kept: 0, 2" in ran.err
+
+
+def test_a_model_from_elsewhere(cli, tiny):
+    import timm
+
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", img_size=16, in_chans=1, num_classes=10)
+    torch.save(model.state_dict(), tiny / "mine.pt")
+    outside = ["--model", "vit_tiny_patch16_224", "--checkpoint", "mine.pt"]
+    ran = cli("eval", *outside)
+    assert ran.code == 2
+    assert "--dataset" in ran.err
+    assert cli("eval", *outside, "--dataset", "digits", "--run", "last").code == 2
+    assert cli("eval", *outside, "--dataset", "digits", "--from-logits").code == 2
+    other_size = cli("eval", *outside, "--dataset", "digits", "--image-size", "32")
+    assert other_size.code == 1, "a checkpoint of other shapes is not loaded in part"
+    assert "--resample-positions" in other_size.err
+    assert not (tiny / "results").exists()
+
+    ran = cli("eval", *outside, "--dataset", "digits", "--image-size", "16", "--json")
+    assert ran.code == 0, ran.err
+    found = {row["metric"]: row for row in json.loads(ran.out)}
+    assert found["accuracy"]["n"] == 449
+    assert found["accuracy"]["run_id"].startswith("outside--vit_tiny_patch16_224--")
+    assert len(rows(tiny / "results", "accuracy")) == 1
+    assert cli("results", "verify").code == 0
+
+
+def test_two_runs_compared_example_by_example(cli, store):
+    assert "has no logits of test: attndrop eval" in cli("compare", "last", "last").err
+    assert cli("train", "--recipe", "tiny.yaml", "--seed", "1").code == 0
+    assert cli("eval").code == 0
+    ran = cli("compare", "tiny--none--s0", "tiny--none--s1")
+    assert ran.code == 0
+    assert "McNemar p" in ran.out
+    found = json.loads(cli("compare", "tiny--none--s0", "tiny--none--s1", "--json").out)
+    assert found["n"] == 449
+    total = found["both_right"] + found["both_wrong"]
+    assert total + len(found["only_first"]) + len(found["only_second"]) == 449
