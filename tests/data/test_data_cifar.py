@@ -7,44 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.datasets import write_cifar10, write_cifar100
 
 from attndrop_repro import data
 from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.config.recipe import Data
-
-
-def write_cifar10(root: Path, each: int = 20) -> Path:
-    """Five training pickles and a test pickle, written as torchvision's own reader expects them."""
-    folder = root / "cifar-10-batches-py"
-    folder.mkdir(parents=True)
-    generator = np.random.default_rng(0)
-    names = [f"data_batch_{n}" for n in range(1, 6)] + ["test_batch"]
-    for name in names:
-        content = {
-            b"data": generator.integers(0, 256, (each, 3072), dtype=np.uint8),
-            b"labels": [i % 10 for i in range(each)],
-            b"filenames": [f"{i}.png".encode() for i in range(each)],
-        }
-        (folder / name).write_bytes(pickle.dumps(content, 2))
-    meta = {b"label_names": [f"class {i}".encode() for i in range(10)], b"num_vis": 3072}
-    (folder / "batches.meta").write_bytes(pickle.dumps(meta, 2))
-    return folder
-
-
-def write_cifar100(root: Path) -> Path:
-    folder = root / "cifar-100-python"
-    folder.mkdir(parents=True)
-    for name, count in (("train", 400), ("test", 100)):
-        content = {
-            b"data": np.full((count, 3072), 7, np.uint8),
-            b"fine_labels": [i % 100 for i in range(count)],
-            b"coarse_labels": [0] * count,
-        }
-        (folder / name).write_bytes(pickle.dumps(content, 2))
-    meta = {b"fine_label_names": [f"c{i}".encode() for i in range(100)]}
-    (folder / "meta").write_bytes(pickle.dumps(meta, 2))
-    return folder
-
 
 CIFAR = Data(name="cifar10", validation=0.2)
 

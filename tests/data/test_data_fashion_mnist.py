@@ -1,12 +1,11 @@
 """Fashion-MNIST: tiny idx files, packed or not; the true ones where Debian's package is there."""
 
 import gzip
-import struct
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from support.datasets import write_fashion
 
 from attndrop_repro import data
 from attndrop_repro.config.errors import AttndropError
@@ -14,23 +13,6 @@ from attndrop_repro.config.recipe import Data
 from attndrop_repro.data import fashion_mnist
 
 FASHION = Data(name="fashion-mnist", validation=0.25)
-
-
-def write_fashion(root: Path, *, packed: bool = True, train: int = 80, size: int = 28) -> None:
-    root.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(0)
-    for part, count in (("train", train), ("t10k", 20)):
-        images = generator.integers(0, 256, (count, size, size), dtype=np.uint8)
-        labels = np.arange(count, dtype=np.uint8) % 10
-        for name, array in (
-            (f"{part}-images-idx3-ubyte", images),
-            (f"{part}-labels-idx1-ubyte", labels),
-        ):
-            head = b"\x00\x00\x08" + bytes([array.ndim])
-            head += struct.pack(f">{array.ndim}I", *array.shape)
-            content = head + array.tobytes()
-            path = root / (f"{name}.gz" if packed else name)
-            path.write_bytes(gzip.compress(content) if packed else content)
 
 
 def test_packed_unpacked_and_torchvisions_folder_agree(tmp_path: Path) -> None:

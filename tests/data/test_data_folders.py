@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.datasets import write_folders, write_image
 
 from attndrop_repro import data
 from attndrop_repro.config.errors import AttndropError
@@ -13,19 +14,6 @@ from attndrop_repro.config.recipe import Data
 from attndrop_repro.data.decoding import centre, open_rgb
 
 FOLDER = Data(name="imagefolder", image_size=8, validation=0.25)
-
-
-def write_image(path: Path, colour: tuple[int, int, int] = (10, 20, 30), size: int = 10) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (size, size), colour).save(path)
-
-
-def write_folders(root: Path, classes: tuple[str, ...] = ("1", "2", "10"), train: int = 8) -> None:
-    for label, name in enumerate(classes):
-        for number in range(train):
-            write_image(root / "train" / name / f"{number}.png", (label, number, 0))
-        for number in range(2):
-            write_image(root / "val" / name / f"v{number}.png", (label, number, 9))
 
 
 def test_numbers_are_in_order_of_value_and_splits_agree(tmp_path: Path) -> None:

@@ -80,8 +80,7 @@ def test_digits() -> None:
     everything = torch.cat([part.ids for part in parts])
     assert len(set(everything.tolist())) == 1797
     # the split of the shipped suite: whatever changes it makes old results incomparable
-    digest = hashlib.sha256(splits.test.ids.numpy().tobytes()).hexdigest()
-    assert digest == hashlib.sha256(data.load(DIGITS).test.ids.numpy().tobytes()).hexdigest()
+    assert hashlib.sha256(splits.test.ids.numpy().tobytes()).hexdigest()[:16] == "f238ca5901a47e8c"
     assert splits.checksum == data.load(DIGITS).checksum
 
 
