@@ -99,6 +99,7 @@ class BlurredSmoothing(Scoped[BlurSettings]):
     )
     Settings = BlurSettings
     strength_name = "sigma_max"
+    examples = ({"w": 15, "edges": "renormalised", "skip_prefix_keys": True},)
     first = True  # which neighbours may blur is read off the mask, before keys are dropped from it
 
     def __init__(self, settings: BlurSettings) -> None:

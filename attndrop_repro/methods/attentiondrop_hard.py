@@ -61,6 +61,7 @@ class HardMasking(Scoped[HardMaskingSettings]):
         "but repeatable."
     )
     Settings = HardMaskingSettings
+    examples = ({"k": 1000, "mode": "drop"},)
 
     def attend(self, call: AttentionCall) -> Tensor:
         """Attention with masked logits."""

@@ -54,6 +54,7 @@ class DropAttention(Scoped[DropAttentionSettings]):
         "first order). A row keeps one key at least."
     )
     Settings = DropAttentionSettings
+    examples = ({"w": 3}, {"w": 2, "unit": "column"})
 
     def rewrite(self, call: AttentionCall) -> AttentionCall:
         """Excludes elements."""

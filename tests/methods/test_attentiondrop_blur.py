@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attndrop_repro.config.errors import UsageError
 from attndrop_repro.functional.blur import gaussian_kernel
-from attndrop_repro.methods import Step, build
+from attndrop_repro.methods import Step, build, canonical
 
 NAME = "attentiondrop-blur"
 PADDING = torch.tensor([[True] * 4 + [False] * 2, [True] * 6])[:, None, None, :]
@@ -349,3 +349,37 @@ def test_bad_settings_are_named(settings: dict, words: str) -> None:
     with pytest.raises(UsageError, match=r"attentiondrop-blur") as error:
         build(NAME, settings)
     assert words in str(error.value)
+
+
+def test_blurs_before_others_drop_keys() -> None:
+    assert canonical("attendout+attentiondrop-blur") == "attentiondrop-blur+attendout"
+    assert canonical("consistency+dropkey+attentiondrop-blur") == (
+        "attentiondrop-blur+dropkey+consistency"
+    )
+
+
+@pytest.mark.parametrize("fields", [{}, {"causal": True}], ids=["plain", "causal"])
+def test_composed_with_hard_masking_and_dropkey(fields: dict) -> None:
+    call = make_call(**fields)
+    both = ready(
+        "attentiondrop-blur+dropkey",
+        call,
+        **{NAME: {"sigma_max": 2.0}, "dropkey": {"p": 0.5}},
+    )
+    blurred = both.parts[0].rewrite(call)
+    torch.manual_seed(0)
+    both.begin_step(Step(attention=[call.site]))
+    changed = both.rewrite(call)
+    kept = visible(changed)
+    assert bool((kept <= visible(blurred)).all())
+    assert bool(kept.any(-1).all())
+    # every key a query may see is offered exactly once
+    assert torch.equal(visible(blurred).sum(-1), visible(call).sum(-1))
+    hard = ready(f"{NAME}+attentiondrop-hard", call, **{NAME: {"sigma_max": 2.0},
+                 "attentiondrop-hard": {"p": 0.0}})  # fmt: skip
+    torch.testing.assert_close(output(hard, call), hard.parts[0].rewrite(call).run())
+    masked = ready(f"{NAME}+attentiondrop-hard", call, **{NAME: {"sigma_max": 2.0},
+                   "attentiondrop-hard": {"p": 1.0, "k": 2}})  # fmt: skip
+    y = output(masked, call)
+    assert bool(y.isfinite().all())
+    assert all(bool(g.isfinite().all()) for g in grads(y, call))
