@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attndrop_repro.store.store import Store
 
 Kind = Literal["damaged", "missing", "foreign", "leftover", "contradiction"]
-_TOP = frozenset({"measurements", "receipts", "runs", "reports", "logs"})
+_TOP = frozenset({"measurements", "receipts", "runs", "outside", "reports", "logs"})
 
 
 class Finding(NamedTuple):
