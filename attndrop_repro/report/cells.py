@@ -58,7 +58,8 @@ def estimate(quantity: Quantity, values: Mapping[int, float], gaps: Mapping[int,
         values: Finite values by seed.
         gaps: Reasons by seed for those that have none.
     """
-    found = statistics.mean([values[seed] for seed in sorted(values)])
+    ordered = [values[seed] for seed in sorted(values)]
+    found = statistics.geometric_mean(ordered) if quantity.ratio else statistics.mean(ordered)
     if found is None:
         return missing(why(gaps))
     span: tuple[float, ...] = (found.mean,)
@@ -81,11 +82,11 @@ def difference(quantity: Quantity, found: Difference) -> Cell:
     interval = ""
     span: tuple[float, ...] = (mean.mean,)
     if mean.low is not None and mean.high is not None:
-        low, high = (quantity.write(end, signed=True) for end in (mean.low, mean.high))
+        low, high = (quantity.write_apart(end, end=True) for end in (mean.low, mean.high))
         interval = f"[{low}, {high}]"
         span = (mean.mean, mean.low, mean.high)
     return Cell(
-        quantity.write(mean.mean, signed=True),
+        quantity.write_apart(mean.mean),
         interval,
         mean.n,
         strong=found.stands,

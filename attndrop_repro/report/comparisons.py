@@ -76,7 +76,8 @@ def compare(group: Group) -> list[Comparison]:
         reference = group.values(quantity, baseline)
         for method in group.others:
             values = group.values(quantity, method)
-            difference = statistics.paired(values, reference)
+            pair = statistics.paired_ratio if quantity.ratio else statistics.paired
+            difference = pair(values, reference)
             reason = ""
             if difference is None and not reference:
                 reason = f"baseline: {cells.why(group.gaps(quantity, baseline))}"

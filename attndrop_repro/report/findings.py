@@ -151,12 +151,12 @@ def _finding(group: Group, quantity: Quantity, ones: Sequence[Comparison]) -> Fi
     if not found or group.baseline is None:
         return None
     reference = group.values(quantity, group.baseline)
-    level = quantity.with_unit(sum(reference.values()) / len(reference))
-    method, widest = max(found, key=lambda pair: abs(pair[1].interval.mean))
+    level = cells.estimate(quantity, reference, {}).text
+    method, widest = max(found, key=lambda pair: pair[1].size)
     largest = say(
         "{baseline} has {level}. Largest difference: {method}, {difference}{p}.",
         baseline=Code(group.baseline),
-        level=level,
+        level=f"{level} {quantity.unit}".rstrip(),
         method=Code(method),
         difference=_signed(quantity, widest),
         p=_p(widest),
@@ -169,7 +169,7 @@ def _finding(group: Group, quantity: Quantity, ones: Sequence[Comparison]) -> Fi
     power = say(
         " Before correction, {n} could typically have shown a true difference of {typical}.",
         n=count(max(difference.interval.n for _, difference in found), "seed"),
-        typical=quantity.apart(typical),
+        typical=quantity.apart(typical).lstrip("+"),
     )
     if not standing:
         text = say("{largest}{power}", largest=largest, power=power)
@@ -188,7 +188,7 @@ def _p(difference: Difference) -> str:
 
 
 def _direction(quantity: Quantity, standing: Sequence[Comparison]) -> str:
-    signs = {one.difference.interval.mean > 0 for one in standing if one.difference is not None}
+    signs = {one.difference.up for one in standing if one.difference is not None}
     if len(signs) > 1:
         return "differences both ways"
     up = signs.pop()
@@ -201,10 +201,10 @@ def _signed(quantity: Quantity, difference: Difference | None) -> str:
     if difference is None:
         return ""
     mean = difference.interval
-    text = quantity.apart(mean.mean, signed=True)
+    text = quantity.apart(mean.mean)
     if mean.low is None or mean.high is None:
         return f"{text}, one seed"
-    low, high = (quantity.write(end, signed=True) for end in (mean.low, mean.high))
+    low, high = (quantity.write_apart(end, end=True) for end in (mean.low, mean.high))
     return f"{text} [{low}, {high}]"
 
 

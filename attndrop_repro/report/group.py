@@ -14,6 +14,7 @@ from attndrop_repro.report.runs import Run
 
 Key = tuple[str, int]  # method, seed
 NAN = "not a number (NaN)"
+NOT_POSITIVE = "not positive"
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,12 @@ class Group:
         return any(self.values(quantity, method) for method in self.methods)
 
     def values(self, quantity: Quantity, method: str) -> dict[int, float]:
-        """The finite values by seed."""
+        """The usable values by seed: finite, and positive where they are compared as ratios."""
         found = self.scalars.get(quantity, {})
         return {
             seed: found[method, seed].value
             for seed in self.seeds
-            if (method, seed) in found and math.isfinite(found[method, seed].value)
+            if (method, seed) in found and not _fault(quantity, found[method, seed].value)
         }
 
     def gaps(self, quantity: Quantity, method: str) -> dict[int, str]:
@@ -72,8 +73,9 @@ class Group:
         reasons = {}
         for seed in self.seeds:
             if (method, seed) in found:
-                if not math.isfinite(found[method, seed].value):
-                    reasons[seed] = NAN
+                fault = _fault(quantity, found[method, seed].value)
+                if fault:
+                    reasons[seed] = fault
             elif (method, seed) in self.runs:
                 reasons[seed] = self.runs[method, seed].why_missing
             else:
@@ -139,3 +141,10 @@ class Group:
         for method in self.methods:
             for seed in self.seeds:
                 yield method, seed, self.runs.get((method, seed))
+
+
+def _fault(quantity: Quantity, value: float) -> str:
+    """Why a stored value cannot be used; empty where it can."""
+    if not math.isfinite(value):
+        return NAN
+    return NOT_POSITIVE if quantity.ratio and value <= 0 else ""

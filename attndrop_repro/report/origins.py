@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attndrop_repro.report import cells
+from attndrop_repro.report.facts import flat
 from attndrop_repro.report.group import Group
 from attndrop_repro.report.open_points import OPEN_POINTS
 from attndrop_repro.report.runs import Run
 from attndrop_repro.report.table import Cell, Column, Table
 
 _OWN_TABLE = {"open_points", "resumed"}
-_LONGEST = 160
 # A report is passed on: folders and names of machines stay at home.
 _PRIVATE_KEYS = {"host", "hostname", "user", "pid", "cwd"}
 _PATH = re.compile(r"^(?:[/~\\]|[A-Za-z]:[\\/])")
@@ -22,11 +22,11 @@ _PATH = re.compile(r"^(?:[/~\\]|[A-Za-z]:[\\/])")
 def provenance_table(group: Group) -> Table:
     """Versions, data, device: one value where all runs agree, else each with its runs."""
     runs = _runs(group)
-    flat = [dict(_flat(run.provenance)) for run in runs if run.provenance]
+    told = [dict(_shareable(run.provenance)) for run in runs if run.provenance]
     rows: list[tuple[Cell, ...]] = []
-    for key in sorted({key for one in flat for key in one}):
+    for key in sorted({key for one in told for key in one}):
         counts: dict[str, int] = {}
-        for one in flat:
+        for one in told:
             value = one.get(key, "absent")
             counts[value] = counts.get(value, 0) + 1
         if len(counts) == 1:
@@ -51,7 +51,7 @@ def open_point_table(group: Group) -> Table:
             continue
         for ids, settings in points.items():
             for point in str(ids).replace(" ", "").split(","):
-                for key, value in _flat({"": settings}):
+                for key, value in flat({"": settings}):
                     values = found.setdefault(point, {}).setdefault(key.lstrip("."), [])
                     if value not in values:
                         values.append(value)
@@ -82,6 +82,15 @@ def measured_between(group: Group) -> tuple[str, str] | None:
     return (days[0], days[-1]) if days else None
 
 
+def _shareable(provenance: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    public = {
+        key: value
+        for key, value in provenance.items()
+        if key not in _OWN_TABLE and key.lower() not in _PRIVATE_KEYS
+    }
+    return ((key, text) for key, text in flat(public) if not _PATH.match(text))
+
+
 def _runs(group: Group) -> list[Run]:
     return [run for _, _, run in group.listed() if run is not None]
 
@@ -94,32 +103,3 @@ def _order(point: str) -> tuple[int, str]:
 def _setting(key: str, values: Sequence[str]) -> str:
     value = ", ".join(values)
     return f"{key} = {value}" if key else value
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    for key in sorted(value, key=str):
-        inner = value[key]
-        name = f"{prefix}{key}"
-        if (not prefix and key in _OWN_TABLE) or str(key).lower() in _PRIVATE_KEYS:
-            continue
-        if isinstance(inner, Mapping):
-            yield from _flat(inner, f"{name}.")
-            continue
-        text = _written(inner)
-        if not _PATH.match(text):
-            yield name, text
-
-
-def _written(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        text = ", ".join(_written(one) for one in value)
-    else:
-        text = str(value)
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

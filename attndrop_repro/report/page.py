@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -82,10 +83,16 @@ def marks(table: Table, group: Group) -> list[list[Mark | None]]:
         ends = [end for cell in cells for end in cell.span]
         if len(column.suffixes) < 2 or not ends:
             continue
-        low, width = min(ends), max(ends) - min(ends)
+        scale: Callable[[float], float] = math.log if column.log else float
+        low, width = scale(min(ends)), scale(max(ends)) - scale(min(ends))
 
-        def at(value: float, low: float = low, width: float = width) -> float:
-            return round(2 + 96 * (value - low) / width, 2) if width else 50.0
+        def at(
+            value: float,
+            scale: Callable[[float], float] = scale,
+            low: float = low,
+            width: float = width,
+        ) -> float:
+            return round(2 + 96 * (scale(value) - low) / width, 2) if width else 50.0
 
         methods = [_method(row) for row in table.rows]
         means = dict(zip(methods, (cell.span[:1] for cell in cells), strict=True))

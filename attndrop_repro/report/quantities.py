@@ -18,6 +18,7 @@ class _Metric:
     digits: int  # decimals, or significant digits when `significant`
     better: int  # +1 higher, -1 lower, 0 neither
     significant: bool = False
+    ratio: bool = False  # spans orders of magnitude: geometric means, compared as a ratio
 
 
 _METRICS = {
@@ -26,7 +27,9 @@ _METRICS = {
     "ece": _Metric("ECE", "calibrate", 100, "%", 2, -1),
     "ece_after_temperature": _Metric("ECE after temperature", "calibrate", 100, "%", 2, -1),
     "robust_accuracy": _Metric("Robust accuracy", "attack", 100, "%", 1, 1),
-    "gradient_variance": _Metric("Gradient variance", "gradvar", 1, "", 3, 0, significant=True),
+    "gradient_variance": _Metric(
+        "Gradient variance", "gradvar", 1, "", 3, 0, significant=True, ratio=True
+    ),
     "train_seconds": _Metric("Training", "train", 1, "s", 1, -1),
 }
 
@@ -94,26 +97,51 @@ class Quantity:
         return self._metric.scale
 
     @property
+    def ratio(self) -> bool:
+        """Whether it is averaged geometrically and compared as a ratio; it is positive then."""
+        return self._metric.ratio
+
+    @property
     def _metric(self) -> _Metric:
         return _METRICS[self.metric]
 
-    def write(self, value: float, *, signed: bool = False) -> str:
+    def write(self, value: float) -> str:
         """A value as tables print it, without its unit."""
         return written(
-            value * self.scale,
-            self._metric.digits,
-            significant=self._metric.significant,
-            signed=signed,
+            value * self.scale, self._metric.digits, significant=self._metric.significant
         )
 
     def with_unit(self, value: float) -> str:
         """A value as sentences print it."""
         return f"{self.write(value)} {self.unit}".rstrip()
 
-    def apart(self, difference: float, *, signed: bool = False) -> str:
-        """A difference as sentences print it: of percentages, in points."""
-        unit = "points" if self.unit == "%" else self.unit
-        return f"{self.write(difference, signed=signed)} {unit}".rstrip()
+    def write_apart(self, difference: float, *, end: bool = False) -> str:
+        """How far two values are apart, as tables print it: ``+1.2``, or ``×1.2`` of a ratio.
+
+        Args:
+            difference: A difference, or a ratio.
+            end: Whether it is an end of an interval: ratios have no sign there.
+        """
+        if self.ratio:
+            return f"{'' if end else '×'}{written(difference, 3, significant=True)}"
+        return written(
+            difference * self.scale,
+            self._metric.digits,
+            significant=self._metric.significant,
+            signed=True,
+        )
+
+    def apart(self, difference: float) -> str:
+        """The same as sentences print it: of percentages, in points."""
+        unit = "" if self.ratio else self.unit_apart
+        return f"{self.write_apart(difference)} {unit}".rstrip()
+
+    @property
+    def unit_apart(self) -> str:
+        """Unit of a difference: points, of percentages; a ratio says that it is one."""
+        if self.ratio:
+            return "ratio"
+        return "points" if self.unit == "%" else self.unit
 
 
 def written(value: float, digits: int, *, significant: bool = False, signed: bool = False) -> str:

@@ -36,20 +36,32 @@ class Mean:
 
 @dataclass(frozen=True)
 class Difference:
-    """A method minus the baseline, paired by seed.
+    """A method minus the baseline, or over it, paired by seed.
 
     Attributes:
-        interval: Mean of the differences with its interval.
+        interval: Mean of the differences with its interval, or geometric mean of the ratios.
         p: Two-sided p of the paired t test; None where there is none.
         p_holm: The same after Holm over the table.
         detectable: Smallest true difference that a test of this n and this spread finds with power
-            0.8 at alpha 0.05 (before Holm); None where there is none.
+            0.8 at alpha 0.05 (before Holm), or ratio (or 1 over it); None where there is none.
+        ratio: Whether these are ratios.
     """
 
     interval: Mean
     p: float | None = None
     p_holm: float | None = None
     detectable: float | None = None
+    ratio: bool = False
+
+    @property
+    def up(self) -> bool:
+        """Whether the method has more than the baseline."""
+        return self.interval.mean > (1 if self.ratio else 0)
+
+    @property
+    def size(self) -> float:
+        """How far the two are apart: grows in both directions."""
+        return abs(math.log(self.interval.mean) if self.ratio else self.interval.mean)
 
     @property
     def stands(self) -> bool:
@@ -78,6 +90,43 @@ def mean(values: Sequence[float]) -> Mean | None:
     sd = float(data.std(ddof=1))
     half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * sd / math.sqrt(n)
     return Mean(n, middle, middle - half, middle + half, sd)
+
+
+def geometric_mean(values: Sequence[float]) -> Mean | None:
+    """Geometric mean and the t-interval of the logarithms, both back on the values' own scale.
+
+    Args:
+        values: One a seed, finite and positive.
+    """
+    return _exponential(mean([math.log(value) for value in values]))
+
+
+def _exponential(logs: Mean | None) -> Mean | None:
+    if logs is None:
+        return None
+    low, high = (None if end is None else _exp(end) for end in (logs.low, logs.high))
+    return Mean(logs.n, _exp(logs.mean), low, high, logs.sd)
+
+
+def _exp(value: float) -> float:
+    return math.exp(max(-300.0, min(value, 300.0)))  # two seeds' intervals may pass all numbers
+
+
+def paired_ratio(method: dict[int, float], baseline: dict[int, float]) -> Difference | None:
+    """`paired` on logarithms: the geometric mean of the ratios by seed.
+
+    Args:
+        method: Positive value by seed.
+        baseline: Positive value by seed.
+    """
+    logs = [{seed: math.log(v) for seed, v in values.items()} for values in (method, baseline)]
+    found = paired(logs[0], logs[1])
+    if found is None:
+        return None
+    interval = _exponential(found.interval)
+    assert interval is not None
+    factor = None if found.detectable is None else _exp(found.detectable)
+    return Difference(interval, found.p, None, factor, ratio=True)
 
 
 def paired(method: dict[int, float], baseline: dict[int, float]) -> Difference | None:

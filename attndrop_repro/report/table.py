@@ -48,6 +48,7 @@ class Column:
         suffixes: Columns it becomes in CSV: `key` with each of these; "" is the plain one.
         optional: Whether it is shown only where a cell has text; CSV always has it.
         wide: Whether its texts are long and may break.
+        log: Whether its drawn marks are on a logarithmic scale.
         csv_only: Whether it is never shown, as where headings of groups say the same.
     """
 
@@ -59,6 +60,7 @@ class Column:
     suffixes: tuple[str, ...] = ("",)
     optional: bool = False
     wide: bool = False
+    log: bool = False
     csv_only: bool = False
 
     @property

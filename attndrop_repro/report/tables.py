@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 from attndrop_repro.report import cells, statistics
 from attndrop_repro.report.comparisons import Comparison, family_size, headline, unmeasured
+from attndrop_repro.report.facts import flat
 from attndrop_repro.report.group import Group
 from attndrop_repro.report.prose import Code, Text, count, listed, say
 from attndrop_repro.report.quantities import ACCURACY, GRADIENT_VARIANCE, SECONDS, Quantity, written
@@ -60,6 +60,7 @@ def difference_table(group: Group, comparisons: Sequence[Comparison]) -> Table:
     columns = (
         Column("quantity", "Quantity", numeric=False, csv_only=True),
         _METHOD,
+        Column("scale", "Scale", numeric=False, csv_only=True),
         Column("difference", "Difference", suffixes=cells.ESTIMATE),
         Column("p", "p"),
         Column("p_holm", "p (Holm)"),
@@ -68,7 +69,7 @@ def difference_table(group: Group, comparisons: Sequence[Comparison]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     groups: dict[int, str] = {}
     for quantity, ones in groupby(comparisons, key=lambda one: one.quantity):
-        unit = {"%": "points", "": ""}.get(quantity.unit, quantity.unit)
+        unit = quantity.unit_apart
         arrow = _column(quantity, group).arrow
         groups[len(rows)] = f"{_title(quantity, group)}{f', {unit}' if unit else ''}{arrow}"
         rows += [_comparison(one) for one in ones]
@@ -78,7 +79,8 @@ def difference_table(group: Group, comparisons: Sequence[Comparison]) -> Table:
     else:
         notes = [
             say(
-                "Method minus {baseline}, seed by seed: mean, 95 % t-interval, n pairs. p: paired "
+                "Method minus {baseline}, seed by seed (gradient variance: over it, geometric "
+                "mean): mean, 95 % t-interval, n pairs. p: paired "
                 "t test, two-sided; Holm corrects it over the {family} of this table. Smallest "
                 "detectable: the true difference that a test with this n and this spread finds "
                 "with power 0.8 at alpha 0.05, before Holm. A difference that is not significant "
@@ -154,7 +156,7 @@ def settings_table(group: Group) -> Table:
         runs = [group.runs[method, seed] for seed in group.seeds if (method, seed) in group.runs]
         settings = next((run.settings for run in runs if run.settings), {})
         for part in sorted(settings):
-            for key, value in _flat(settings[part]):
+            for key, value in flat(settings[part]):
                 rows.append(
                     (cells.name(method), cells.name(part), cells.name(key), cells.text(value))
                 )
@@ -163,7 +165,14 @@ def settings_table(group: Group) -> Table:
 
 def _column(quantity: Quantity, group: Group) -> Column:
     title = _title(quantity, group)
-    return Column(quantity.key, title, quantity.unit, quantity.better, suffixes=cells.ESTIMATE)
+    return Column(
+        quantity.key,
+        title,
+        quantity.unit,
+        quantity.better,
+        suffixes=cells.ESTIMATE,
+        log=quantity.ratio,
+    )
 
 
 def _title(quantity: Quantity, group: Group) -> str:
@@ -191,7 +200,12 @@ def _ratio(group: Group, method: str) -> Cell:
 
 def _comparison(one: Comparison) -> tuple[Cell, ...]:
     quantity, found = one.quantity, one.difference
-    first = (Cell(quantity.title, raw={"": quantity.key}), cells.name(one.method))
+    scale = "ratio" if quantity.ratio else "difference"
+    first = (
+        Cell(quantity.title, raw={"": quantity.key}),
+        cells.name(one.method),
+        Cell(scale, raw={"": scale}),
+    )
     if found is None:
         nothing = Cell("–", raw={"": None})
         return (*first, cells.missing(one.reason), nothing, nothing, nothing)
@@ -202,7 +216,9 @@ def _comparison(one: Comparison) -> tuple[Cell, ...]:
         cells.p_value(found.p),
         cells.p_value(found.p_holm),
         Cell(
-            quantity.write(found.detectable) if found.detectable is not None else "–",
+            quantity.write_apart(found.detectable).lstrip("+")
+            if found.detectable is not None
+            else "–",
             raw={"": found.detectable if enough else None},
         ),
     )
@@ -221,23 +237,15 @@ def _of_row(group: Group, method: str, seed: int, field: str) -> str:
     return ""
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    found = []
-    for key in sorted(settings):
-        value = settings[key]
-        if isinstance(value, Mapping):
-            found += _flat(value, f"{prefix}{key}.")
-        else:
-            found.append((f"{prefix}{key}", "none" if value is None else str(value)))
-    return found
-
-
 def _explanation(group: Group) -> Text:
     sizes = group.sizes()
     return say(
         "Cells: mean, 95 % t-interval over seeds, n seeds; one seed has no interval. An interval "
         "describes the spread over seeds, not over test examples, and with few seeds it may pass "
-        "0 or 100 %.{sizes}",
+        "0 or 100 %.{log}{sizes}",
+        log=" Gradient variance: geometric mean and interval of its logarithm."
+        if group.has(GRADIENT_VARIANCE)
+        else "",
         sizes=f" {sizes}." if sizes else "",
     )
 

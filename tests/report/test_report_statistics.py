@@ -48,6 +48,25 @@ def test_paired_is_students_published_example():
     assert found.p == pytest.approx(stats.ttest_rel(SECOND, FIRST).pvalue, rel=1e-12)
 
 
+def test_ratios_are_differences_of_logarithms():
+    method, baseline = {0: 2.0, 1: 3.0, 2: 9.0}, {0: 1.0, 1: 2.0, 2: 3.0}
+    found = statistics.paired_ratio(method, baseline)
+    ratios = [2.0, 1.5, 3.0]
+    assert found.interval.mean == pytest.approx(stats.gmean(ratios))
+    logs = np.log(ratios)
+    low, high = stats.t.interval(0.95, 2, loc=logs.mean(), scale=stats.sem(logs))
+    assert (found.interval.low, found.interval.high) == pytest.approx((np.exp(low), np.exp(high)))
+    assert found.p == pytest.approx(stats.ttest_1samp(logs, 0).pvalue)
+    assert math.log(found.detectable) == pytest.approx(statistics.detectable(logs.std(ddof=1), 3))
+    assert found.up
+    less = statistics.paired_ratio(baseline, method)
+    assert not less.up
+    assert less.size == pytest.approx(found.size)
+    assert statistics.geometric_mean(ratios).mean == pytest.approx(stats.gmean(ratios))
+    assert statistics.geometric_mean([]) is None
+    assert statistics.paired_ratio({0: 1.0}, {1: 1.0}) is None
+
+
 def test_only_common_seeds_are_paired():
     method, baseline = {0: 1.0, 1: 2.0, 7: 100.0}, {1: 1.5, 0: 0.9, 3: -5.0}
     found = statistics.paired(method, baseline)

@@ -162,9 +162,10 @@ def test_difference_table_marks_what_stands(syn):
     group = group_of(syn, ("none", "dropout"), change=change)
     table = tables.difference_table(group, compare(group))
     first = table.rows[0]
-    assert first[2].text == f"{MINUS}5.0"
-    assert first[2].strong
-    assert first[3].text == "< 0.001"
+    assert first[2].text == "difference"
+    assert first[3].text == f"{MINUS}5.0"
+    assert first[3].strong
+    assert first[4].text == "< 0.001"
     assert table.groups[0] == "Test accuracy, points ↑"
     assert "quantity" not in [column.key for column in table.shown().columns]
 
@@ -175,7 +176,7 @@ def test_differences_without_a_baselines_runs_say_why(syn):
     assert all(one.difference is None for one in found)
     assert found[0].reason == "baseline: no run"
     table = tables.difference_table(group, found)
-    assert table.rows[0][2].missing
+    assert table.rows[0][3].missing
 
 
 def test_reasons_for_no_pair(syn):
@@ -192,7 +193,7 @@ def test_settings_are_those_of_the_runs(syn):
     rows = [tuple(cell.text for cell in row) for row in table.rows]
     assert rows == [
         ("dropout", "dropout", "p", "0.1"),
-        ("dropout", "dropout", "where.a", "[1, 2]"),
+        ("dropout", "dropout", "where.a", "1, 2"),
         ("dropout", "dropout", "where.b", "none"),
     ]
 
@@ -223,3 +224,33 @@ def test_measurements_name_the_run_of_every_number(syn, report):
     assert float(row["value"]) == syn.accuracy("dropconnect", 2)
     assert (row["split"], row["config_hash"]) == ("test", run.config_hash)
     assert sum(row["metric"] == "gradient_variance_base" for row in found) == 24 * 5
+
+
+def test_gradient_variance_is_averaged_geometrically_and_compared_as_a_ratio(syn):
+    values = {("none", 0): 1.0, ("none", 1): 4.0, ("dropout", 0): 3.0, ("dropout", 1): 8.0}
+
+    def change(row):
+        if row["metric"] == "gradient_variance":
+            row["value"] = values[row["method"], row["seed"]]
+        return row
+
+    group = group_of(syn, ("none", "dropout"), (0, 1), change=change)
+    main = tables.main_table(group)
+    assert texts(main, "gradient_variance") == ["2.00", "4.90"]
+    table = tables.difference_table(group, compare(group))
+    row = table.rows[-1]
+    assert row[2].text == "ratio"
+    assert row[3].text == "×2.45"  # sqrt(3 * 2)
+    assert not row[3].interval.startswith("[×")
+    assert row[6].text.startswith("×")
+    assert table.groups[len(table.rows) - 1] == "Gradient variance, epoch 40, ratio"
+
+
+def test_a_variance_of_zero_has_no_logarithm_and_says_so(syn):
+    def change(row):
+        if row["metric"] == "gradient_variance" and row["method"] == "dropout":
+            row["value"] = 0.0
+        return row
+
+    main = tables.main_table(group_of(syn, ("none", "dropout"), change=change))
+    assert texts(main, "gradient_variance")[1] == "not positive"

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from attndrop_repro.report.palette import GRID, INK, MUTED, PAPER, look
 from attndrop_repro.report.prose import Text
@@ -150,16 +150,20 @@ def band(
     axes.fill_between(x, low, high, color=look(method).colour, alpha=0.16, linewidth=0)
 
 
-def logarithmic(axis: Axis, values: Sequence[float]) -> None:
+def logarithmic(axis: Axis, values: Sequence[float], *, few: bool = False) -> None:
     """Ticks of a logarithmic axis as plain numbers; between powers of ten where they are few.
 
     Args:
         axis: Whose scale is logarithmic.
         values: What is drawn, positive.
+        few: Whether there is little room for ticks.
     """
     decades = math.log10(max(values) / min(values)) if values else 0.0
-    subs = (1.0,) if decades > 2.5 else (1.0, 2.0, 5.0)
-    axis.set_major_locator(LogLocator(subs=subs))
+    if decades < (0.5 if few else 0.8):
+        axis.set_major_locator(MaxNLocator(3 if few else 5))
+    else:
+        subs = (1.0,) if decades > (1.4 if few else 2.5) else (1.0, 2.0, 5.0)
+        axis.set_major_locator(LogLocator(subs=subs, numticks=4 if few else 8))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:g}")
 

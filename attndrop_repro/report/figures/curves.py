@@ -42,11 +42,18 @@ class Curve:
         return any(count > 1 for count in self.n)
 
 
-def curve(method: str, points: Points) -> Curve:
-    """Means and intervals of a method; non-finite values are left out."""
+def curve(method: str, points: Points, *, geometric: bool = False) -> Curve:
+    """Means and intervals of a method.
+
+    Args:
+        method: Whose.
+        points: Values that are not finite are left out, and of geometric means those below 0 too.
+        geometric: Whether means are geometric, and intervals those of the logarithms.
+    """
+    average = statistics.geometric_mean if geometric else statistics.mean
     found: list[tuple[float, float, float, float, int]] = []
     for x in sorted(points):
-        mean = statistics.mean([value for value in points[x] if math.isfinite(value)])
+        mean = average([v for v in points[x] if math.isfinite(v) and (v > 0 or not geometric)])
         if mean is not None:
             low = mean.mean if mean.low is None else mean.low
             high = mean.mean if mean.high is None else mean.high

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from attndrop_repro.report.figures import canvas, curves
 from attndrop_repro.report.figures.curves import Curve
 from attndrop_repro.report.group import Group
-from attndrop_repro.report.prose import Code, say
+from attndrop_repro.report.prose import Code, count, say
 
 _LABEL = "gradient variance"
 
@@ -28,7 +28,7 @@ def _curve(group: Group, method: str) -> Curve:
         for epoch, row in held.get((method, seed), {}).items():
             if epoch >= 0 and math.isfinite(row.value):
                 points.setdefault(float(epoch), []).append(row.value)
-    return curves.curve(method, points)
+    return curves.curve(method, points, geometric=True)
 
 
 def _overview(group: Group, found: list[Curve]) -> canvas.Picture:
@@ -52,11 +52,11 @@ def _overview(group: Group, found: list[Curve]) -> canvas.Picture:
     return canvas.Picture(
         name,
         title,
-        f"Line chart of gradient variance over epochs for {len(found)} methods"
+        f"Line chart of gradient variance over epochs for {count(len(found), 'method')}"
         f"{', on a logarithmic axis' if log else ''}.",
         say(
-            "Trace of the covariance of per-sample gradients, regulariser on; means over seeds"
-            "{log}. The intervals are in the next figure.",
+            "Trace of the covariance of per-sample gradients, regulariser on; geometric means "
+            "over seeds{log}. The intervals are in the next figure.",
             log=", logarithmic axis" if log else "",
         ),
         svg,
@@ -98,7 +98,7 @@ def _each(group: Group, found: list[Curve]) -> canvas.Picture:
         title,
         "One small line chart a method: gradient variance over epochs with 95 % intervals, beside "
         "the baseline.",
-        say("Mean and 95 % t-interval over seeds.{thin}", thin=thin),
+        say("Geometric mean and 95 % t-interval over seeds.{thin}", thin=thin),
         svg,
         png,
         curves.data(name, title, "Epoch", [("gradient_variance", one) for one in found]),

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from attndrop_repro.report.figures import canvas, curves
 from attndrop_repro.report.figures.curves import Curve
 from attndrop_repro.report.group import Group
-from attndrop_repro.report.prose import say
+from attndrop_repro.report.prose import count, say
 
 _PANELS = (
     ("train_loss", "Training loss", "loss", 1.0),
@@ -44,7 +44,7 @@ def learning(group: Group) -> list[canvas.Picture]:
                     markersize=4,
                     markevery=max(1, len(one.x) // 8),
                 )
-            if curves.logarithmic(found[key]):
+            if key == "train_loss" and curves.logarithmic(found[key]):
                 ax.set_yscale("log")
                 canvas.logarithmic(ax.yaxis, [value for one in found[key] for value in one.y])
             ax.set_title(heading)
@@ -57,7 +57,7 @@ def learning(group: Group) -> list[canvas.Picture]:
             name,
             title,
             f"Line charts of training loss and validation accuracy over epochs for "
-            f"{len(methods)} methods.",
+            f"{count(len(methods), 'method')}.",
             say(
                 "Means over seeds. The training loss of a method contains its own terms (a "
                 "consistency term, a penalty): compare its course, not its height."

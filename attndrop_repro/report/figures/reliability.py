@@ -13,9 +13,11 @@ from attndrop_repro.report import cells
 from attndrop_repro.report.figures import canvas
 from attndrop_repro.report.group import Group
 from attndrop_repro.report.palette import INK, MUTED, look
-from attndrop_repro.report.prose import Text, say
+from attndrop_repro.report.prose import Text, count, say
 from attndrop_repro.report.quantities import ECE
 from attndrop_repro.report.table import Cell, Column, Table
+
+_FEW = 10  # predictions; the accuracy of fewer is chance
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def reliability(group: Group) -> list[canvas.Picture]:
         canvas.Picture(
             name,
             title,
-            f"Reliability diagrams of {len(found)} methods: accuracy by confidence with the "
+            f"Reliability diagrams of {count(len(found), 'method')}: accuracy by confidence with the "
             "diagonal of perfect calibration, and below it the number of predictions in each bin.",
             _caption(group),
             svg,
@@ -123,17 +125,22 @@ def _diagram(axes: Axes, method: str, bins: list[Bin], ece: str) -> None:
     colour = look(method).colour
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.9, dashes=(3, 2))
     for one in bins:
+        few = one.count < _FEW
         axes.bar(
             one.low,
             one.accuracy,
             one.high - one.low,
             align="edge",
             color=colour,
-            alpha=0.30,
+            alpha=0.06 if few else 0.30,
             linewidth=0,
         )
-        axes.plot([one.low, one.high], [one.accuracy] * 2, color=colour, linewidth=1.8)
-        axes.plot([one.confidence] * 2, [one.accuracy, one.confidence], color=INK, linewidth=0.8)
+        strong = 0.35 if few else 1.0
+        ends = [one.accuracy, one.confidence]
+        axes.plot(
+            [one.low, one.high], [one.accuracy] * 2, color=colour, linewidth=1.8, alpha=strong
+        )
+        axes.plot([one.confidence] * 2, ends, color=INK, linewidth=0.8, alpha=strong)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.02)
     axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
@@ -165,8 +172,9 @@ def _caption(group: Group) -> Text:
     return say(
         "All seeds together{n}. Bars: accuracy of the predictions in a range of confidence; ticks "
         "to the mean confidence there: the gap that the ECE averages, weighted by the counts "
-        "below (logarithmic). The dashed line is perfect calibration. Bins with few predictions "
-        "say little.",
+        "below (logarithmic). The dashed line is perfect calibration. Faint: fewer than {few} "
+        "predictions, which say little.",
+        few=_FEW,
         n=f", {examples[0]} test examples each" if len(examples) == 1 else "",
     )
 

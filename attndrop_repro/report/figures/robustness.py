@@ -13,7 +13,7 @@ from attndrop_repro.report.figures import canvas, curves
 from attndrop_repro.report.figures.curves import Curve
 from attndrop_repro.report.group import Group
 from attndrop_repro.report.palette import MUTED, look
-from attndrop_repro.report.prose import Code, say
+from attndrop_repro.report.prose import Code, count, say
 from attndrop_repro.report.quantities import ACCURACY
 
 _MOST_ATTACKS = 3
@@ -88,10 +88,10 @@ def _overview(group: Group, found: Mapping[str, list[Curve]]) -> canvas.Picture:
                 curves.draw(axes[index], one, scale=100)
             axes[index].set_title(attack)
             axes[index].set_xlabel("eps, in 1/255 of the pixel range")
-            axes[index].set_ylim(bottom=0)
             _eps_axis(axes[index], ones)
             if index % columns == 0:
                 axes[index].set_ylabel("accuracy, %")
+        axes[0].set_ylim(bottom=max(0.0, axes[0].get_ylim()[0]))
         for spare in axes[len(found) :]:
             spare.set_axis_off()
         canvas.legend(figure, methods)
@@ -100,8 +100,8 @@ def _overview(group: Group, found: Mapping[str, list[Curve]]) -> canvas.Picture:
     return canvas.Picture(
         name,
         title,
-        f"Line charts of accuracy under {' and '.join(found)} against eps for {len(methods)} "
-        "methods; the values are in the figure's data.",
+        f"Line charts of accuracy under {' and '.join(found)} against eps for {count(len(methods), 'method')}; "
+        " the values are in the figure's data.",
         say("Means over seeds.{zero}", zero=" At 0: accuracy without attack." if zero else ""),
         svg,
         png,
@@ -144,7 +144,7 @@ def _differences(group: Group, baseline: str, found: Mapping[str, list[Curve]]) 
     return canvas.Picture(
         name,
         title,
-        f"One small chart for each of {len(methods)} methods: difference of robust accuracy from "
+        f"One small chart for each of {count(len(methods), 'method')}: difference of robust accuracy from "
         f"{baseline} against eps, with 95 % intervals around a line at zero.",
         say(
             "Method minus {baseline} at equal eps, paired by seed: mean and 95 % t-interval "
