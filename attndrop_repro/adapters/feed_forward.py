@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from attndrop_repro.adapters.found import Found, adapter
-from attndrop_repro.adapters.layers import output_class
+from attndrop_repro.adapters.layers import activation_class
 from attndrop_repro.adapters.roles import feed_forward
 from attndrop_repro.adapters.tree import Tree
 
@@ -22,4 +22,4 @@ def find_residual(tree: Tree, path: str, module: nn.Module) -> list[Found] | Non
     """The `drop_path` modules of timm: the identity, or stochastic depth of its own."""
     if not path.rpartition(".")[2].startswith("drop_path"):
         return None
-    return [Found(module, path, output_class, outputs=("residual",), windows=True)]
+    return [Found(module, path, activation_class, outputs=("residual",), windows=True)]

@@ -1,4 +1,4 @@
-"""The layers around attention: linear ones, and modules whose output is a place of its own."""
+"""The layers around attention: linear ones, and others whose input or output is a place."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ def linear_class(base: type[nn.Module]) -> type[nn.Module]:
     return Linear
 
 
-def output_class(base: type[nn.Module]) -> type[nn.Module]:
-    """A module whose output the method may change in training."""
+def activation_class(base: type[nn.Module]) -> type[nn.Module]:
+    """Any other module, whose input and output the method may change in training."""
 
-    class Output(base):  # type: ignore[misc, valid-type]
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            y = super().forward(*args, **kwargs)
+    class Activation(base):  # type: ignore[misc, valid-type]
+        def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
             if not at_work(self):
-                return y
+                return super().forward(x, *args, **kwargs)
             bound: Bound = self.__dict__[BOUND]
-            bound.runtime.enter(bound.site, y)
-            return bound.runtime.hidden(
-                bound.outputs, y, sequence_first=bound.sequence_first, windows=bound.windows
-            )
+            bound.runtime.enter(bound.site, x)
+            layout = {"sequence_first": bound.sequence_first, "windows": bound.windows}
+            x = bound.runtime.hidden(bound.inputs, x, **layout)
+            y = super().forward(x, *args, **kwargs)
+            return bound.runtime.hidden(bound.outputs, y, **layout)
 
-    return Output
+    return Activation
 
 
 def keeps_linear(module: nn.Module) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from attndrop_repro.adapters.found import Found
-from attndrop_repro.adapters.layers import keeps_linear, linear_class, output_class
+from attndrop_repro.adapters.layers import activation_class, keeps_linear, linear_class
 from attndrop_repro.adapters.tree import Tree
 from attndrop_repro.methods.call import AttentionKind, Place
 
@@ -72,13 +72,13 @@ def feed_forward(
             continue
         *first, final = (layer for layer in layers if layer is not None)
         for below, layer in first:
-            make = linear_class if isinstance(layer, nn.Linear) else output_class
+            make = linear_class if isinstance(layer, nn.Linear) else activation_class
             place: Place | None = "fc1" if isinstance(layer, nn.Linear) else None
             found = Found(layer, below, make, place, windows=windows)
             found.sequence_first = sequence_first
             yield found
         found = _output(tree, *final, "fc2", ("mlp-output",), None, residual, windows)
-        found.inputs = ("mlp-hidden",) if isinstance(final[1], nn.Linear) else ()
+        found.inputs = ("mlp-hidden",)
         found.sequence_first = sequence_first
         yield found
         return
@@ -92,7 +92,7 @@ def _output(
         outputs = (*outputs, "residual")
     linear = isinstance(layer, nn.Linear)
     return Found(
-        layer, path, linear_class if linear else output_class, place if linear else None,
+        layer, path, linear_class if linear else activation_class, place if linear else None,
         outputs=outputs, kind=kind, windows=windows,
     )  # fmt: skip
 

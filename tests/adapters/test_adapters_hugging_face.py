@@ -192,7 +192,8 @@ def test_places_of_a_model_with_conv1d_layers() -> None:
     attndrop.apply(model, places)
     run(model, x)
     assert places.seen() == {
-        "attention-input": 2, "proj-output": 2, "mlp-output": 2, "residual": 4,
+        "attention-input": 2, "proj-output": 2, "mlp-hidden": 2, "mlp-output": 2,
+        "residual": 4,
     }  # fmt: skip
 
 
