@@ -35,7 +35,8 @@ def drop_scores(
     """
     q_bhqr = torch.einsum("bqc,hcr->bhqr", _normal(x), w_q) + b_q[:, None]
     k_bhkr = torch.einsum("bkc,hcr->bhkr", _normal(memory), w_k)
-    return q_bhqr @ k_bhkr.mT / w_q.shape[-1] ** 0.5 + level[:, None, None]
+    scores: Tensor = q_bhqr @ k_bhkr.mT / w_q.shape[-1] ** 0.5
+    return scores + level[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -65,21 +66,20 @@ class Drawn:
 
 
 def advantage(plain: Tensor, dropped: Tensor) -> Tensor:
-    """How much better than others an example did with its masks, (B,), of unit variance.
+    """How much better than others an example did with its masks, (B,), in nats.
 
     The reward is self-critical: the loss of an example without dropping minus that with it, so
     that hard examples are not punished for being hard. Its batch mean, which says nothing about
-    which masks were better, is taken off.
+    which masks were better, is taken off. It is not divided by its deviation: while the model
+    relies on nothing that dropping could touch, rewards are noise, and as small as that they leave
+    the entropy bonus in charge.
 
     Args:
         plain: Losses without dropping, (B,).
         dropped: Losses with dropping, (B,).
     """
     reward = plain - dropped
-    if len(reward) < 2:
-        return torch.sign(reward)
-    centred = reward - reward.mean()
-    return centred / centred.square().mean().sqrt().clamp(min=1e-8)
+    return reward - reward.mean() if len(reward) > 1 else reward
 
 
 def policy_loss(

@@ -28,9 +28,9 @@ class AttendOutSettings(Scope):
         symbol="p", unit="probability", source=OURS,
     )  # fmt: skip
     rank: int = setting(8, "Rank of the scores, per head.", source=OURS, ge=1)
-    lr: float = setting(0.01, "Adam's learning rate for the generators.", source=OURS, gt=0)
+    lr: float = setting(0.03, "Adam's learning rate for the generators.", source=OURS, gt=0)
     entropy: float = setting(
-        0.01, "Weight of the entropy bonus, per nat and element.", source=OURS, ge=0
+        0.02, "Weight of the entropy bonus: nats of loss per nat.", source=OURS, ge=0
     )
     hold: float = setting(
         1.0, "Weight of the squared distance from the target rate, in units of p (1 - p).",

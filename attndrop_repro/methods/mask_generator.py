@@ -32,15 +32,16 @@ class MaskGenerators:
     def __init__(self, method: AttendOut) -> None:
         self.method = method
         self.layers = nn.ModuleDict()
-        self.optimizer = torch.optim.Adam(
-            [torch.zeros(())], lr=method.settings.lr, betas=(0.9, 0.99)
-        )
+        # generators come one by one, and Adam cannot begin with none
+        self.optimizer = torch.optim.Adam([torch.zeros(())], lr=method.settings.lr)
         self.optimizer.param_groups.clear()
         self.updates = 0
         self._drawn: list[Drawn] | None = None
 
     def add(self, layer: int, heads: int, width: int) -> None:
         """Makes the generator of an attention layer, at first the same for every element."""
+        if str(layer) in self.layers:
+            return
         stream = torch_stream(torch.initial_seed(), "attendout", layer)
         rank = self.method.settings.rank
         made = {
@@ -65,20 +66,23 @@ class MaskGenerators:
     def keep(self, call: AttentionCall) -> Tensor:
         """Draws which elements of an attention stay: boolean, (B, H, Q, K); never none of a row."""
         assert call.x is not None
-        key, memory = str(call.site.layer), call.x if call.memory is None else call.memory
-        if key not in self.layers:
+        memory = call.x if call.memory is None else call.memory
+        if str(call.site.layer) not in self.layers:
             self.add(call.site.layer, call.q.shape[1], call.x.shape[-1])
             self.to(call.x.device)
-        module = self.layers[key]
         with torch.set_grad_enabled(self._drawn is not None):
-            parameters = [module[name] for name in NAMES]
-            scores = drop_scores(call.x.detach(), memory.detach(), *parameters)
+            parameters = self._parameters(call.site.layer)
+            scores = drop_scores(call.x.detach(), memory.detach(), *parameters.values())
         p, visible = scores.detach().sigmoid(), call.visible()
         uniform = torch.rand(p.shape, device=p.device)
         if self._drawn is not None:
             with torch.enable_grad():
                 self._drawn.append(Drawn.of(scores, uniform < p, visible))
         return keep_some(uniform, p, visible)
+
+    def _parameters(self, layer: int | str) -> dict[str, nn.Parameter]:
+        module = self.layers[str(layer)]
+        return {name: module.get_parameter(name) for name in NAMES}
 
     def modules(self) -> nn.Module:
         """The generators, by layer."""
@@ -108,20 +112,27 @@ class MaskGenerators:
             entropy=settings.entropy, hold=settings.hold,
         )  # fmt: skip
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
+        self._share_gradients()
         self.optimizer.step()
         return {
             "reward": float((plain - dropped).mean()),
-            "rate": float(torch.stack([layer.rate.mean() for layer in drawn]).mean()),
-            "entropy": float(torch.stack([layer.entropy.mean() for layer in drawn]).mean()),
+            "rate": _mean([layer.rate for layer in drawn]),
+            "entropy": _mean([layer.entropy for layer in drawn]),
         }
+
+    def _share_gradients(self) -> None:
+        """Averages over ranks, which hold out other examples, so that generators stay the same."""
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            for parameter in self.layers.parameters():
+                torch.distributed.all_reduce(parameter.grad)
+                parameter.grad /= torch.distributed.get_world_size()
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters, Adam's moments and the count of updates, by flat name."""
         state: dict[str, Any] = {"updates": self.updates}
-        for layer, module in self.layers.items():
-            for name in NAMES:
-                parameter = module[name]
+        for layer in self.layers:
+            for name, parameter in self._parameters(layer).items():
                 state[f"{layer}.{name}"] = parameter.detach().clone()
                 for key, value in self.optimizer.state.get(parameter, {}).items():
                     state[f"{layer}.{name}.{key}"] = torch.as_tensor(value).clone()
@@ -135,9 +146,9 @@ class MaskGenerators:
             if name == "w_q" and layer not in self.layers:
                 self.add(int(layer), value.shape[0], value.shape[1])
         self.optimizer.state.clear()
-        for layer, module in self.layers.items():
-            for name in NAMES:
-                parameter, prefix = module[name], f"{layer}.{name}"
+        for layer in self.layers:
+            for name, parameter in self._parameters(layer).items():
+                prefix = f"{layer}.{name}"
                 with torch.no_grad():
                     parameter.copy_(state[prefix])
                 moments = {
@@ -147,6 +158,10 @@ class MaskGenerators:
                 }
                 if moments:
                     self.optimizer.state[parameter].update(moments)
+
+
+def _mean(values: list[Tensor]) -> float:
+    return float(torch.stack([value.detach().mean() for value in values]).mean())
 
 
 def losses(outputs: Tensor, y: Any, task: Task) -> Tensor:

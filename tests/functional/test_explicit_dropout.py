@@ -10,7 +10,11 @@ from torch import Tensor
 
 from attndrop_repro.functional.arora import arora_penalty
 from attndrop_repro.functional.explicit_dropout import (
-    Normalisation, attended_penalty, coefficients, linear_penalty, logit_penalty,
+    Normalisation,
+    attended_penalty,
+    coefficients,
+    linear_penalty,
+    logit_penalty,
 )  # fmt: skip
 
 ORACLE = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())["explicit_dropout"]
