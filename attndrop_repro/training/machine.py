@@ -86,7 +86,9 @@ class Machine:
             )
         self._without_sync = getattr(run, "no_sync", nullcontext)
         if self.compiled:
-            run = torch.compile(run)
+            torch.compiler.reset()  # what earlier runs of this process compiled is of no use
+            # the draws of eager mode, so that compiling changes bits but not the run
+            run = torch.compile(run, options={"fallback_random": True})
         return run  # type: ignore[no-any-return]
 
     def without_sync(self) -> AbstractContextManager[Any]:

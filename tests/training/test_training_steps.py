@@ -139,6 +139,19 @@ def test_sgd_learns(tmp_path: Path) -> None:
     assert losses[-1] < losses[0]
 
 
+def test_compiled_is_the_same_run(tmp_path: Path) -> None:
+    model = {"args": {"patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 1}}
+    model["name"] = "vit_tiny_patch16_224"
+    ends = [
+        trained(
+            tmp_path,
+            spec_of("dropout", model=model, training={"epochs": 1}, runtime={"compile": compiled}),
+        )
+        for compiled in (False, True)
+    ]
+    assert ends[0].steps.losses == pytest.approx(ends[1].steps.losses, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("runtime", "device", "words"),
     [
