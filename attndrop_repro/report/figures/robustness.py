@@ -100,8 +100,8 @@ def _overview(group: Group, found: Mapping[str, list[Curve]]) -> canvas.Picture:
     return canvas.Picture(
         name,
         title,
-        f"Line charts of accuracy under {' and '.join(found)} against eps for {count(len(methods), 'method')}; "
-        " the values are in the figure's data.",
+        f"Line charts of accuracy under {' and '.join(found)} against eps for "
+        f"{count(len(methods), 'method')}; the values are in the figure's data.",
         say("Means over seeds.{zero}", zero=" At 0: accuracy without attack." if zero else ""),
         svg,
         png,
@@ -144,8 +144,8 @@ def _differences(group: Group, baseline: str, found: Mapping[str, list[Curve]]) 
     return canvas.Picture(
         name,
         title,
-        f"One small chart for each of {count(len(methods), 'method')}: difference of robust accuracy from "
-        f"{baseline} against eps, with 95 % intervals around a line at zero.",
+        f"One small chart for each of {count(len(methods), 'method')}: difference of robust "
+        f"accuracy from {baseline} against eps, with 95 % intervals around a line at zero.",
         say(
             "Method minus {baseline} at equal eps, paired by seed: mean and 95 % t-interval "
             "(not corrected for the number of comparisons).",
