@@ -65,7 +65,7 @@ def reliability(group: Group) -> list[canvas.Picture]:
             name,
             title,
             f"Reliability diagrams of {count(len(found), 'method')}: accuracy by confidence with "
-            "the diagonal of perfect calibration, and below it the number of predictions in each bin.",
+            "the diagonal of perfect calibration; below, the number of predictions in each bin.",
             _caption(group),
             svg,
             png,
