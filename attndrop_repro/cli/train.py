@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,7 +96,8 @@ def command(
                 download=download,
                 init_from=init_from,
             )
-        print(result.run_id)
+        if os.environ.get("RANK", "0") == "0":  # under torchrun one of the processes talks
+            print(result.run_id)
 
 
 def _describe(spec: RunSpec, data_dir: Path | None, device: str, download: bool) -> None:
