@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -81,9 +82,12 @@ class Machine:
             devices = [self.device] if self.device.type == "cuda" else None
             # normalisation buffers never change: sending them would be an in-place write between
             # the two passes of a step
-            run = nn.parallel.DistributedDataParallel(
-                model, device_ids=devices, broadcast_buffers=False
-            )
+            wrap: Any = nn.parallel.DistributedDataParallel
+            # renamed in torch 2.14
+            names = inspect.signature(wrap).parameters
+            old = "forward_sync_buffers" not in names
+            option = "broadcast_buffers" if old else "forward_sync_buffers"
+            run = wrap(model, device_ids=devices, **{option: False})
         self._without_sync = getattr(run, "no_sync", nullcontext)
         if self.compiled:
             torch.compiler.reset()  # what earlier runs of this process compiled is of no use

@@ -89,6 +89,8 @@ def train(
         AttndropError: It cannot go on; the run is marked as failed.
     """
     display = progress or Silent()
+    if os.environ.get("RANK", "0") != "0":
+        display = Silent()  # of several processes one talks
     run = store.run_dir(spec.run_id)
     if resume != "never" and run.status().get("status") == "finished":
         display.say(f"{spec.run_id} is finished already; --resume never trains it anew")
