@@ -124,9 +124,10 @@ class MaskGenerators:
     def _share_gradients(self) -> None:
         """Averages over ranks, which hold out other examples, so that generators stay the same."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            for parameter in self.layers.parameters():
-                torch.distributed.all_reduce(parameter.grad)
-                parameter.grad /= torch.distributed.get_world_size()
+            gradients = [p.grad for p in self.layers.parameters() if p.grad is not None]
+            for gradient in gradients:
+                torch.distributed.all_reduce(gradient)
+                gradient /= torch.distributed.get_world_size()
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters, Adam's moments and the count of updates, by flat name."""
