@@ -10,7 +10,7 @@ from typing import Protocol
 
 from rich.progress import Progress, TaskID
 
-from attndrop_repro.cli.progress import Lines, bars, duration, words
+from attndrop_repro.cli.progress import Lines, bars, duration, fitting
 from attndrop_repro.experiments.engine_local import Observer
 
 QUIET_SECONDS = 30.0  # a job that is done by then is shown by its end only
@@ -26,6 +26,10 @@ class Job(Protocol):
     @property
     def label(self) -> str:
         """Its name for people."""
+
+    @property
+    def short(self) -> str:
+        """A shorter one, for beside a bar."""
 
 
 @contextmanager
@@ -115,11 +119,13 @@ class Live(Failures):
 
     def started(self, job: Job) -> None:
         """A bar more."""
-        self._tasks[job.key] = self._live.add_task(job.label, total=None, fields="")
+        self._tasks[job.key] = self._live.add_task(job.short, total=None, fields="")
 
     def progress(self, job: Job, done: float, total: float, fields: dict[str, object]) -> None:
         """Moves its bar."""
-        self._live.update(self._tasks[job.key], completed=done, total=total, fields=words(fields))
+        self._live.update(
+            self._tasks[job.key], completed=done, total=total, fields=fitting(self._live, fields)
+        )
 
     def said(self, job: Job, message: str) -> None:
         """The line."""

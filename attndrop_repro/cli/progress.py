@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from rich.cells import cell_len
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from attndrop_repro.cli.output import stderr
@@ -14,6 +15,8 @@ from attndrop_repro.config.progress import Progress as Reporter
 from attndrop_repro.config.progress import Silent
 
 EVERY_SECONDS = 5.0
+BAR_CELLS, TIME_CELLS = 8, 7
+_FIRST = ("loss", "accuracy")  # what is seen where there is little room
 
 
 @contextmanager
@@ -34,15 +37,28 @@ def show(label: str, *, quiet: bool) -> Iterator[Reporter]:
 
 
 def bars() -> Progress:
-    """Rich's live display with the columns that all our bars have."""
+    """Rich's live display with the columns that all our bars have; see `fitting`."""
     return Progress(
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=BAR_CELLS),
         TextColumn("{task.fields[fields]}", markup=False),
         TimeRemainingColumn(compact=True),
         console=stderr(),
         transient=True,
     )
+
+
+def fitting(live: Progress, fields: Mapping[str, object]) -> str:
+    """As much of `words` as fits beside the names, the bars and the time left."""
+    names = max((cell_len(task.description) for task in live.tasks), default=0)
+    room = live.console.width - names - BAR_CELLS - TIME_CELLS - 3
+    text = ""
+    for part in _parts(fields):
+        longer = f"{text}  {part}" if text else part
+        if len(longer) > room:
+            break
+        text = longer
+    return text
 
 
 class Bar:
@@ -53,7 +69,9 @@ class Bar:
 
     def update(self, done: float, total: float, **fields: object) -> None:
         """Moves the bar."""
-        self._live.update(self._task, completed=done, total=total, fields=words(fields))
+        self._live.update(
+            self._task, completed=done, total=total, fields=fitting(self._live, fields)
+        )
 
     def say(self, message: str) -> None:
         """A line above the bars."""
@@ -92,8 +110,18 @@ class Lines:
 
 
 def words(fields: Mapping[str, object]) -> str:
-    """``loss 0.41  accuracy 0.93`` for what a report carries beside its position."""
-    return "  ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in fields.items())
+    """``loss 0.41  accuracy 0.93  epoch 3/40  1500 images/s``: what a report carries beside it."""
+    return "  ".join(_parts(fields))
+
+
+def _parts(fields: Mapping[str, object]) -> list[str]:
+    left = dict(fields)
+    parts = [f"{name} {number(left.pop(name))}" for name in _FIRST if name in left]
+    if "epoch" in left and "epochs" in left:
+        parts.append(f"epoch {number(left.pop('epoch'))}/{number(left.pop('epochs'))}")
+    rate = left.pop("images_per_second", None)
+    parts += [f"{name.replace('_', ' ')} {number(value)}" for name, value in left.items()]
+    return parts if rate is None else [*parts, f"{number(rate)} images/s"]
 
 
 def number(value: object) -> str:

@@ -50,6 +50,11 @@ class Job:
         """For people."""
         return f"{self.kind} {self.spec.recipe.name} {self.spec.method} seed {self.spec.seed}"
 
+    @property
+    def short(self) -> str:
+        """For people with little room."""
+        return f"{self.kind} {self.spec.method} s{self.spec.seed}"
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -39,7 +39,7 @@ def test_plain_lines_are_rate_limited_and_end_with_the_last(capsys, monkeypatch)
         "work: 51/100",
         "work: 100/100",
     ]
-    assert lines[1] == "work: 51/100  loss 0.01961  images per second 100  5 s left"
+    assert lines[1] == "work: 51/100  loss 0.01961  100 images/s  5 s left"
 
 
 def test_quiet_shows_nothing(capsys):
@@ -60,6 +60,16 @@ def test_a_terminal_gets_a_bar_and_markup_from_outside_is_text(monkeypatch):
     assert "[red]run[/red]" in shown
     assert "[bold]said[/bold]" in shown
     assert "━" in shown
+
+
+def test_what_matters_fits_beside_long_names_in_80_columns(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress.bars() as live:
+        live.add_task("train attentiondrop-blur+consistency s0", total=None, fields="")
+        fields = {"epoch": 3, "epochs": 40, "loss": 0.5, "images_per_second": 1500.0}
+        shown = progress.fitting(live, fields)
+    assert shown == "loss 0.5"
+    assert 39 + 1 + 8 + 1 + len(shown) + 1 + 7 <= 80
 
 
 @pytest.mark.parametrize(
@@ -116,7 +126,7 @@ def test_json_has_no_nan(capsys):
 class Job:
     def __init__(self, key: str) -> None:
         self.key = key
-        self.label = f"train {key}"
+        self.label = self.short = f"train {key}"
 
 
 @pytest.mark.parametrize("terminal", [False, True])
