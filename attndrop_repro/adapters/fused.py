@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attndrop_repro.adapters.found import Bound, Found, adapter
 from attndrop_repro.adapters.layers import at_work, running
-from attndrop_repro.adapters.roles import PROJECTIONS, around_attention
+from attndrop_repro.adapters.roles import PROJECTIONS, around_attention, linear
 from attndrop_repro.adapters.sdpa import Intercept
 from attndrop_repro.adapters.swap import BOUND
 from attndrop_repro.adapters.tree import Tree, uses_sdpa
@@ -29,8 +29,11 @@ def find(tree: Tree, path: str, module: nn.Module) -> list[Found] | None:
     kind: AttentionKind = (
         "cross" if isinstance(getattr(module, "latent", None), Tensor) else "encoder-self"
     )
+    # what projects by convolutions takes maps, (B, C, height, width), and not tokens
+    tokens = any(linear(layer) for layer in module.children())
     attention = Found(
-        module, path, attention_class, "attention", inputs=("attention-input",), kind=kind,
+        module, path, attention_class, "attention", kind=kind,
+        inputs=("attention-input",) if tokens else (),
         heads=_heads(module), windows=True,
     )  # fmt: skip
     residual = kind != "cross" and tree.ends_branch(path)

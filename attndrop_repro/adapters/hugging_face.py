@@ -87,13 +87,14 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
             if not at_work(self):
                 return super().forward(*args, **kwargs)
             bound: Bound = self.__dict__[BOUND]
-            x = args[0] if args else kwargs["hidden_states"]
+            named = "" if args else _first_tensor(kwargs)
+            x = kwargs.pop(named) if named else args[0]
             bound.runtime.enter(bound.site, x)
             x = bound.runtime.hidden(bound.inputs, x)
-            if args:
-                args = (x, *args[1:])
+            if named:
+                kwargs[named] = x
             else:
-                kwargs["hidden_states"] = x
+                args = (x, *args[1:])
             bound.x, bound.memory, bound.running = x, _memory(bound, kwargs), True
             try:
                 return super().forward(*args, **kwargs)
@@ -178,6 +179,13 @@ def _call(
         query, repeat_heads(key, query), repeat_heads(value, query), bound.site, scale=1.0,
         bias=bias, allowed=allowed, causal=is_causal and mask is None and queries > 1,
     )  # fmt: skip
+
+
+def _first_tensor(kwargs: Mapping[str, Any]) -> str:
+    """The argument that holds the tokens: ``hidden_states`` nearly everywhere."""
+    if "hidden_states" in kwargs:
+        return "hidden_states"
+    return next(name for name, value in kwargs.items() if isinstance(value, Tensor))
 
 
 def _memory(bound: Bound, kwargs: Mapping[str, Any]) -> Tensor | None:

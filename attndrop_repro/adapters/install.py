@@ -73,7 +73,7 @@ def install(model: nn.Module, method: Method[Any]) -> Installed:
     else:
         installed._hooks = [
             model.register_forward_pre_hook(BeginPass(runtime), with_kwargs=True),
-            model.register_forward_hook(EndPass(runtime)),
+            model.register_forward_hook(EndPass(runtime), always_call=True),
         ]
     return installed
 

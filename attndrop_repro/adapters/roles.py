@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from attndrop_repro.adapters.found import Found
-from attndrop_repro.adapters.layers import activation_class, keeps_linear, linear_class
+from attndrop_repro.adapters.layers import activation_class, linear_class
 from attndrop_repro.adapters.tree import Tree
 from attndrop_repro.methods.call import AttentionKind, Place
 
@@ -16,8 +16,11 @@ PROJECTIONS: dict[str, Place] = {
     "q": "q", "q_proj": "q", "query": "q", "q_lin": "q",
     "k": "k", "k_proj": "k", "key": "k", "k_lin": "k",
     "v": "v", "v_proj": "v", "value": "v", "v_lin": "v",
+    "to_qkv": "qkv", "to_kv": "qkv", "to_q": "q", "to_k": "k", "to_v": "v",
 }  # fmt: skip
-OUTPUTS = ("proj", "out_proj", "o_proj", "o", "out_lin", "Wo", "dense", "c_proj")
+OUTPUTS = (
+    "proj", "out_proj", "o_proj", "o", "out_lin", "Wo", "dense", "c_proj", "to_out", "to_out.0",
+)  # fmt: skip
 # BERT and its kin keep the output projection beside the attention, under the same parent
 BESIDE = "output.dense"
 FEED_FORWARD: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -53,9 +56,9 @@ def around_attention(
         layer = tree.child(path, name)
         if layer is not None and isinstance(layer[1], nn.Linear):
             yield Found(layer[1], layer[0], linear_class, place, kind=kind, windows=windows)
-    output = next(filter(None, (tree.child(path, name) for name in OUTPUTS)), None)
-    if output is None:
-        output = tree.child(path.rpartition(".")[0], BESIDE)
+    outputs = [tree.child(path, name) for name in OUTPUTS]
+    outputs.append(tree.child(path.rpartition(".")[0], BESIDE))
+    output = next((found for found in outputs if found is not None and linear(found[1])), None)
     if output is not None:
         yield _output(tree, *output, "proj", ("proj-output",), kind, residual, windows)
 
@@ -68,7 +71,7 @@ def feed_forward(
     pairs = (*FEED_FORWARD, *_in_sequence(module))
     for firsts, last in pairs:
         layers = [tree.child(path, name) for name in (*firsts, last)]
-        if any(layer is None or not _width(layer[1]) for layer in layers):
+        if any(layer is None or not linear(layer[1]) for layer in layers):
             continue
         *first, final = (layer for layer in layers if layer is not None)
         for below, layer in first:
@@ -90,9 +93,9 @@ def _output(
 ) -> Found:  # fmt: skip
     if residual:
         outputs = (*outputs, "residual")
-    linear = isinstance(layer, nn.Linear)
+    known = isinstance(layer, nn.Linear)
     return Found(
-        layer, path, linear_class if linear else activation_class, place if linear else None,
+        layer, path, linear_class if known else activation_class, place if known else None,
         outputs=outputs, kind=kind, windows=windows,
     )  # fmt: skip
 
@@ -101,20 +104,15 @@ def _in_sequence(module: nn.Module) -> list[tuple[tuple[str, ...], str]]:
     """Linear, activation, linear in an `nn.Sequential`, back at the width it began with."""
     if not isinstance(module, nn.Sequential):
         return []
-    linear = [name for name, layer in module.named_children() if isinstance(layer, nn.Linear)]
+    names = [name for name, layer in module.named_children() if isinstance(layer, nn.Linear)]
     others = [layer for layer in module.children() if not isinstance(layer, nn.Linear)]
-    if len(linear) != 2 or any(True for layer in others for _ in layer.parameters()):
+    if len(names) != 2 or any(True for layer in others for _ in layer.parameters()):
         return []
-    first, last = (module.get_submodule(name) for name in linear)
+    first, last = (module.get_submodule(name) for name in names)
     same = getattr(first, "in_features", 0) == getattr(last, "out_features", 1)
-    return [((linear[0],), linear[1])] if same else []
+    return [((names[0],), names[1])] if same else []
 
 
-def _width(layer: nn.Module) -> bool:
+def linear(layer: nn.Module) -> bool:
     """Whether it is a linear layer on the last dimension: `nn.Linear`, or the Conv1D of GPT-2."""
     return isinstance(layer, nn.Linear) or hasattr(layer, "nf")
-
-
-def foreign_linear(found: Found) -> bool:
-    """Whether the layer's weight cannot be exchanged because its forward is not `nn.Linear`'s."""
-    return found.site is not None and found.site != "attention" and not keeps_linear(found.module)

@@ -169,7 +169,7 @@ class BeginPass:
 
 
 class EndPass:
-    """Forward hook of the root module."""
+    """Forward hook of the root module, called after an exception too."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -186,9 +186,10 @@ def pass_class(base: type[nn.Module]) -> type[nn.Module]:
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             runtime: Runtime = self.__dict__[BOUND]
             BeginPass(runtime)(self, args, kwargs)
-            output = super().forward(*args, **kwargs)
-            EndPass(runtime)(self, args, output)
-            return output
+            try:
+                return super().forward(*args, **kwargs)
+            finally:
+                runtime.inside = False
 
     return Root
 

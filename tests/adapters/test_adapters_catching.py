@@ -187,6 +187,15 @@ def test_a_part_called_by_itself_is_a_pass(checkpointing: bool) -> None:
     assert torch.equal(model.forward_features(x), model.forward_features(x))
 
 
+def test_a_failed_forward_leaves_no_pass_open() -> None:
+    model, x = build("vit")
+    handle = attndrop.apply(model, Shake())
+    with pytest.raises(AssertionError):
+        model(x[..., :5])
+    assert not handle.runtime.inside
+    assert not torch.allclose(model.forward_features(x), model.forward_features(x))
+
+
 def test_a_training_part_of_a_model_in_eval_mode_stays_plain() -> None:
     model, x = build("vit")
     plain = run(model.eval(), x)

@@ -227,3 +227,24 @@ def test_settings_with_a_built_method() -> None:
     with pytest.raises(attndrop.config.errors.UsageError, match="settings go with the name"):
         attndrop.apply(model, Spy(), p=0.5)
     assert torch.isfinite(run(model, x)).all()
+
+
+def test_maps_are_no_tokens() -> None:
+    """An attention that projects by convolutions takes (B, C, height, width)."""
+
+    class Maps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.proj = nn.Conv2d(8, 24, 1), nn.Conv2d(8, 8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).flatten(2).mT.unsqueeze(1).chunk(3, -1)
+            y = F.scaled_dot_product_attention(q, k, v)
+            return self.proj(y.squeeze(1).mT.reshape(x.shape))
+
+    model = nn.Sequential(Maps())
+    handle = attndrop.apply(model, Spy())
+    assert {site.place for site in handle.sites} == {"attention"}
+    handle.remove()
+    with pytest.raises(AttndropError, match="has no place that dropdim needs: attention-input"):
+        attndrop.apply(model, "dropdim")
