@@ -68,8 +68,8 @@ def test_what_matters_fits_beside_long_names_in_80_columns(monkeypatch):
         live.add_task("train attentiondrop-blur+consistency s0", total=None, fields="")
         fields = {"epoch": 3, "epochs": 40, "loss": 0.5, "images_per_second": 1500.0}
         shown = progress.fitting(live, fields)
-    assert shown == "loss 0.5"
-    assert 39 + 1 + 8 + 1 + len(shown) + 1 + 7 <= 80
+    assert shown == "loss 0.5  epoch 3/40"
+    assert len("train attentiondrop-blur+consistency s0") + len(shown) + 8 + 7 + 3 <= 80
 
 
 @pytest.mark.parametrize(
