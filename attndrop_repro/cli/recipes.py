@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -31,9 +32,15 @@ def table(context: typer.Context, as_json: Json = False) -> None:
     emit_table(
         [Column("recipe"), Column("data set"), Column("epochs", right=True),
          Column("what it is", prose=True)],
-        [(name, recipe.data.name, recipe.training.epochs, head.split("\n\n")[0].split("\n")[0])
+        [(name, recipe.data.name, recipe.training.epochs, _sentence(head))
          for name, recipe, head in loaded],
     )  # fmt: skip
+
+
+def _sentence(head: str) -> str:
+    """The first sentence of a recipe's head."""
+    text = " ".join(head.split("\n\n")[0].split())
+    return re.split(r"(?<=[.:])\s(?=[A-Z])", text, maxsplit=1)[0].rstrip(".:")
 
 
 @group.command(epilog="Example: attndrop recipes show digits-vit")

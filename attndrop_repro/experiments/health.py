@@ -151,21 +151,23 @@ def _data_sets() -> Iterator[Check]:
     from attndrop_repro import data
 
     for name in data.names():
-        yield Check(f"data: {name}", *_found(name, data.describe(name).layout))
+        yield Check(f"data: {name}", *_found(name))
 
 
-def _found(name: str, layout: str) -> tuple[Literal["ok", "note", "problem"], str, str]:
+def _found(name: str) -> tuple[Literal["ok", "note", "problem"], str, str]:
     from attndrop_repro import data
     from attndrop_repro.config.recipe import Data
+    from attndrop_repro.data.registry import Request
 
-    if layout:  # its files are wherever the user has them: only --data-dir says
-        return "note", f"needs files: {layout}", f"see attndrop datasets show {name}"
+    entry = data.describe(name)
     try:
-        splits = data.load(Data(name=name, test=0.25))
+        source = entry.read(Request(Data(name=name)))
     except AttndropError as error:
+        if entry.layout:  # its files may be anywhere: --data-dir says where
+            return "note", "not found without --data-dir", f"see attndrop datasets show {name}"
         return "problem", str(error), "reinstall the package that brings it"
-    images = len(splits.train) + len(splits.validation) + len(splits.test)
-    return "ok", f"{images} images", ""
+    images = sum(len(part.labels) for part in (source.train, source.test) if part is not None)
+    return "ok", f"{images:,} images", ""
 
 
 def _accelerator() -> Check:

@@ -88,7 +88,7 @@ def test_doctor_says_what_it_finds(cli):
     assert ran.code == 0, ran.out
     checks = {check["name"]: check for check in json.loads(cli("doctor", "--json").out)}
     assert {"python", "packages", "torch", "cores", "memory", "results", "disk"} <= set(checks)
-    assert checks["data: digits"]["found"] == "1797 images"
+    assert checks["data: digits"]["found"] == "1,797 images"
     assert not [check for check in checks.values() if check["state"] == "problem"]
 
 
