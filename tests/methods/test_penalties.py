@@ -1,4 +1,4 @@
-"""Explicit dropout and Arora's penalty in models: against dropping itself, padding, coefficients."""
+"""Explicit dropout and Arora's penalty: against dropping itself, padding, coefficients, models."""
 
 import pytest
 import torch
@@ -122,9 +122,7 @@ def test_padding_never_counts(name: str, form: str) -> None:
         x = torch.where(real[..., None], tokens(), junk)
         tap = attention_tap(x, allowed=mask)
         taps = Taps([tap])
-        taps.linear.append(
-            LinearTap(Site("fc1", 0, 1, "fc1"), x, w_ff, taps.real((BATCH, TOKENS)))
-        )
+        taps.linear.append(LinearTap(Site("fc1", 0, 1, "fc1"), x, w_ff, taps.real((BATCH, TOKENS))))
         return value(name, taps, **settings)
 
     first = at(0.0, real[:, None, None])
@@ -219,7 +217,9 @@ def test_in_models_of_every_kind(name: str, model: str) -> None:
     loss.backward()
     assert handle.parts["penalty"] > 0
     assert loss.isfinite()
-    assert loss.item() == pytest.approx((handle.parts["objective"] + handle.parts["penalty"]).item())
+    assert loss.item() == pytest.approx(
+        (handle.parts["objective"] + handle.parts["penalty"]).item()
+    )
 
 
 def test_repeating_the_batch_changes_nothing_with_windows_too() -> None:
@@ -297,9 +297,7 @@ def test_half_precision_and_autocast(dtype: torch.dtype) -> None:
     tiny = BY_NAME["vit"]
     for form in ("paper", "exact"):
         network, x = tiny.make(), tiny.batch(2)
-        handle = attndrop.apply(
-            network, "explicit-dropout", targets=TARGETS, lam=1.0, form=form
-        )
+        handle = attndrop.apply(network, "explicit-dropout", targets=TARGETS, lam=1.0, form=form)
         network.train()
         handle.loss(x, None, lambda z, _: z.sum())
         exact = handle.parts["penalty"].item()
