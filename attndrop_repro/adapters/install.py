@@ -95,10 +95,10 @@ def search(tree: Tree) -> list[Found]:
     """
     found: list[Found] = []
     for path, module in tree.modules.items():
-        claimed = next(filter(None, (find(tree, path, module) for find in adapters())), None)
-        if claimed is not None:
-            found.extend(claimed)
-        elif attends_by_itself(module):
+        claimed = next(filter(None, (find(tree, path, module) for find in adapters())), ())
+        found.extend(claimed)
+        caught = any(item.module is module and item.site == "attention" for item in claimed)
+        if not caught and attends_by_itself(module):
             raise AttndropError(
                 f"{type(module).__name__} at {path!r} in {type(tree.root).__name__} computes its "
                 "attention by itself, not by torch's scaled_dot_product_attention: no method can "

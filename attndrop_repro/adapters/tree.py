@@ -119,13 +119,13 @@ def _reached(cls: type[nn.Module]) -> frozenset[str]:
         seen.add(function.__code__)
         used = _names_in(function.__code__)
         for name in used:
-            target = inspect.getattr_static(cls, name, None) or function.__globals__.get(name)
-            if target is F.scaled_dot_product_attention:
+            targets = [base.__dict__.get(name) for base in cls.__mro__]
+            if "super" not in used:  # what is overridden runs only if somebody asks for it
+                targets = [inspect.getattr_static(cls, name, None)]
+            targets.append(function.__globals__.get(name))
+            if any(target is F.scaled_dot_product_attention for target in targets):
                 names.add(SDPA)
-            elif inspect.isclass(target) or isinstance(target, nn.Module):
-                continue
-            else:
-                todo.append(target)
+            todo += [target for target in targets if not inspect.isclass(target)]
         names |= used
     return frozenset(names)
 

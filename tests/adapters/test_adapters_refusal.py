@@ -79,6 +79,17 @@ class Aliased(ByHandAttention):
         return attend(q, k, v).squeeze(1)
 
 
+class WholeBlock(ByHandAttention):
+    """Attention and feed-forward in one module: half of its layers have names that are known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.fc1(super().forward(x)))
+
+
 class Switched(ByHandAttention):
     """Can do both, and does it by hand: nothing in its code says which one runs."""
 
@@ -105,6 +116,8 @@ class Probabilities(nn.Module):
 def test_attention_of_anybody() -> None:
     with pytest.raises(AttndropError, match="ByHandAttention at '0' in Sequential"):
         attndrop.apply(nn.Sequential(ByHandAttention()), Spy())
+    with pytest.raises(AttndropError, match="WholeBlock at '1' in Sequential"):
+        attndrop.apply(nn.Sequential(Aliased(), WholeBlock()), Spy())
     spy = Spy()
     model = nn.Sequential(Aliased(), Probabilities(Aliased()))
     attndrop.apply(model, spy)

@@ -36,7 +36,7 @@ def test_compiled_agrees_with_equal_draws(model: str, method: str) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
     torch.manual_seed(6)
-    torch.testing.assert_close(run(compiled, x), eager, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(run(compiled, x), eager, atol=1e-5, rtol=1e-4)
     gradients = []
     for forward in (net, compiled):
         net.zero_grad()
