@@ -21,8 +21,9 @@ def table(context: typer.Context, as_json: Json = False) -> None:
     """All methods: one line each."""
     if context.invoked_subcommand is not None:
         return
-    from attndrop_repro.cli.output import Column, emit_json, emit_table
+    from attndrop_repro.cli.output import Column, emit_json, emit_paragraph, emit_table
     from attndrop_repro.methods import registry
+    from attndrop_repro.methods.base import SUPPORTED_MODELS
 
     found = [_described(registry.get(name)) for name in registry.names()]
     if as_json:
@@ -37,15 +38,17 @@ def table(context: typer.Context, as_json: Json = False) -> None:
                 for item in method["settings"]
                 if "symbol" in item and item["default"] not in ({}, [])
             ),
+            method["models"],
             method["reference"],
         )
         for method in found
     ]
     emit_table(
         [Column("method"), Column("passes", right=True), Column("strength"),
-         Column("reference", prose=True)],
+         Column("models"), Column("reference", prose=True)],
         rows,
     )  # fmt: skip
+    emit_paragraph("all models:", f"{SUPPORTED_MODELS}; and what attends as they do.")
 
 
 @group.command(epilog="Example: attndrop methods show dropkey")
@@ -56,6 +59,7 @@ def show(
     """One method or composition: every setting with its range, unit and source."""
     from attndrop_repro.cli.output import emit_fields, emit_json, emit_paragraph
     from attndrop_repro.methods import parse
+    from attndrop_repro.methods.base import SUPPORTED_MODELS
 
     parts = [_described(part) for part in parse(name)]
     if as_json:
@@ -66,10 +70,12 @@ def show(
             print()
         passes = f"{part['passes']} a training step"
         needs = ", ".join(part["needs"]) or "no particular place in a model"
+        models = part["models"].replace("all", f"all of {SUPPORTED_MODELS}", 1)
         emit_fields(
             (key, value)
-            for key, value in {**part, "passes": passes, "needs": needs}.items()
-            if key in ("name", "summary", "reference", "notes", "passes", "needs") and value
+            for key, value in {**part, "passes": passes, "needs": needs, "models": models}.items()
+            if key in ("name", "summary", "reference", "notes", "passes", "needs", "models")
+            and value
         )
         for item in sorted(part["settings"], key=lambda item: "symbol" not in item):
             head = f"{item['name']} = {_short(item['default'])}"
@@ -93,6 +99,7 @@ def _described(cls: Any) -> dict[str, Any]:
         "summary": " ".join((cls.__doc__ or "").split("\n\n")[0].split()),
         "reference": cls.reference,
         "notes": cls.notes,
+        "models": cls.models,
         "passes": cls.passes,
         "stochastic": cls.stochastic,
         "needs": sorted(cls.needs),

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from attndrop_repro.functional.arora import arora_penalty
 from attndrop_repro.functional.explicit_dropout import masked, wide
+from attndrop_repro.methods.base import WITHOUT_GPT2
 from attndrop_repro.methods.call import LinearTap
 from attndrop_repro.methods.penalties import Penalty, PenaltySettings, Seen, Target, average
 from attndrop_repro.methods.registry import register
@@ -30,6 +31,7 @@ class Arora(Penalty[AroraSettings]):
         "Of a linear layer this is 2/N times the inverted form of explicit-dropout (X2). The "
         "tables of Agrawal et al. have it on q, k, v and ff."
     )
+    models = WITHOUT_GPT2
     Settings = AroraSettings
 
     per_image = False

@@ -19,6 +19,12 @@ from attndrop_repro.methods.settings import Settings
 S = TypeVar("S", bound=Settings)
 
 CHAINED = ("prepare", "begin_step", "rewrite", "weight", "hidden", "penalty", "learner")
+# what "all" means in `Method.models`; a test puts every method into each of these
+SUPPORTED_MODELS = (
+    "timm: ViT, DeiT, BEiT, EVA, Swin; torchvision: ViT; torch: nn.MultiheadAttention and "
+    "nn.Transformer; Hugging Face: BERT, RoBERTa, ViT, Marian, T5, Llama, GPT-2"
+)
+WITHOUT_GPT2 = "all but GPT-2"  # whose layers are no nn.Linear
 EXCLUSIVE = ("attend", "objective")
 
 
@@ -84,6 +90,7 @@ class Method(Generic[S]):
             masks, to which the others add.
         needs: Places whose sites it must find in a model, at least one each; ``"qkv|q"`` is met by
             either.
+        models: Which of `SUPPORTED_MODELS` it fits, in words.
         examples: Settings that the contract test must try, besides those that it makes from the
             fields: strengths from 0 up, and each alternative of every choice.
     """
@@ -96,6 +103,7 @@ class Method(Generic[S]):
     stochastic: ClassVar[bool] = True
     first: ClassVar[bool] = False
     needs: frozenset[str] = frozenset()
+    models: ClassVar[str] = "all"
     examples: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     def __init__(self, settings: S) -> None:

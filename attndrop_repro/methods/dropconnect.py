@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.functional.dropconnect import drop_connections
+from attndrop_repro.methods.base import WITHOUT_GPT2
 from attndrop_repro.methods.call import Site
 from attndrop_repro.methods.registry import register
 from attndrop_repro.methods.settings import Settings, setting
@@ -45,6 +46,7 @@ class DropConnect(OneStrength[DropConnectSettings]):
         "One mask a forward for the whole batch, not one an example, and no sampling at "
         "inference: the AttentionDrop paper gives neither rate nor places (A16)."
     )
+    models = WITHOUT_GPT2
     Settings = DropConnectSettings
 
     def __init__(self, settings: DropConnectSettings) -> None:

@@ -15,6 +15,7 @@ from attndrop_repro.functional.explicit_dropout import (
     masked,
     wide,
 )
+from attndrop_repro.methods.base import WITHOUT_GPT2
 from attndrop_repro.methods.call import LinearTap
 from attndrop_repro.methods.penalties import (
     Penalty,
@@ -72,6 +73,7 @@ class ExplicitDropout(Penalty[ExplicitDropoutSettings]):
         "for (X1), and q equals k (X5); with the inverted scaling that the paper names no cross "
         "term is left (X2). form chooses. Biases take no part. Padding counts nowhere."
     )
+    models = WITHOUT_GPT2
     Settings = ExplicitDropoutSettings
 
     def __init__(self, settings: ExplicitDropoutSettings) -> None:
