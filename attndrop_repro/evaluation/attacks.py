@@ -23,6 +23,7 @@ from attndrop_repro.evaluation.attack_setting import AttackSetting
 from attndrop_repro.evaluation.attack_state import CHUNK, State
 from attndrop_repro.evaluation.attack_target import Target, filled
 from attndrop_repro.evaluation.guard import forward, place, untouched
+from attndrop_repro.evaluation.plain_attention import ShortByParts
 from attndrop_repro.randomness import stream
 
 _WINDOW = 1 << 24  # pixel values that are attacked together
@@ -108,7 +109,7 @@ def attack(
     device, dtype = place(model)
     progress = progress or Silent()
     results = []
-    with untouched(model, seed, frozen=True):
+    with untouched(model, seed, frozen=True), ShortByParts():
         for number, setting in enumerate(settings):
             run = (RegularisedRun if setting.draws else Run)(model, setting, seed, batch_size)
             states = []

@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attndrop_repro.adapters.sdpa import call_of
 from attndrop_repro.config.errors import AttndropError
-from attndrop_repro.functional.masked_softmax import masked_softmax
-from attndrop_repro.methods import Site
+from attndrop_repro.evaluation.plain_attention import by_parts
 from attndrop_repro.randomness import Key, numpy_stream
 
 
@@ -154,15 +152,9 @@ def _dropout(
 
 def _attention(draws: ExampleDraws, *args: Any, **kwargs: Any) -> Tensor:
     """Fused attention by its parts: vmap has no rule for the fused form, and it draws inside."""
-    call = call_of(_NOWHERE, *args, **kwargs)
-    logits = call.logits() if call.bias is None else call.logits() + call.bias
-    weights = masked_softmax(logits, call.visible())
-    if call.dropout_p:
-        weights = draws.dropout(weights, call.dropout_p)
-    return weights @ call.v
+    return by_parts(args, kwargs, draws.dropout)
 
 
-_NOWHERE = Site("attention", 0, 1, "")
 _ANSWERS: dict[Any, Any] = {
     torch.rand: _rand,
     torch.randn: _randn,

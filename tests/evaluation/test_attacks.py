@@ -18,6 +18,7 @@ from attndrop_repro.config.fractions import Eps
 from attndrop_repro.evaluation import attack_state
 from attndrop_repro.evaluation.attack_setting import AttackSetting, grid
 from attndrop_repro.evaluation.attacks import attack
+from attndrop_repro.evaluation.plain_attention import ShortByParts
 from attndrop_repro.models import PixelModel
 
 
@@ -266,6 +267,21 @@ def test_the_regularised_model(name):
     handle.remove()
     idle = one(model, split, name, "0.1", **options)
     assert torch.equal(idle.robust, plain.robust), "nothing random in it: the same attack"
+
+
+def test_attention_by_its_parts_is_the_fused_one():
+    """What attacks run on a CPU for short sequences: the same logits and gradients."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 2, 9, 5, dtype=torch.float64).requires_grad_()
+    mask = torch.rand(9, 9) > 0.3
+    mask[:, 0] = True
+    for options in ({}, {"is_causal": True}, {"attn_mask": mask}, {"scale": 0.3}):
+        fused = nn.functional.scaled_dot_product_attention(q, k, v, **options)
+        with ShortByParts():
+            parts = nn.functional.scaled_dot_product_attention(q, key=k, value=v, **options)
+        assert (parts - fused).abs().max() < 1e-12
+        one, other = (torch.autograd.grad(z.square().sum(), (q, k, v)) for z in (fused, parts))
+        assert all((a - b).abs().max() < 1e-12 for a, b in zip(one, other, strict=True))
 
 
 def test_logits_that_are_not_finite_give_no_number():

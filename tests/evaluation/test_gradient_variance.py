@@ -18,7 +18,8 @@ from attndrop_repro.config.errors import AttndropError, UsageError
 from attndrop_repro.evaluation import gradient_variance as module
 from attndrop_repro.evaluation.gradient_variance import gradient_variance, layer_of
 from attndrop_repro.evaluation.probabilities import softmax
-from attndrop_repro.methods import Method, Settings
+from attndrop_repro.methods import Method, Settings, get
+from attndrop_repro.methods.registry import names as methods
 from attndrop_repro.models import PixelModel
 from attndrop_repro.randomness import numpy_stream
 
@@ -363,3 +364,19 @@ def test_of_a_logistic_regression_by_hand():
     flat = gradients.reshape(len(X), -1)
     found = gradient_variance(apply(model, "none"), X, Y, F.cross_entropy).total
     assert found.base == pytest.approx(trace(flat, flat))
+
+
+@pytest.mark.parametrize("method", [name for name in methods() if get(name).passes == 1])
+def test_every_registered_method(method):
+    """Each is measured with its regulariser on, the same for any chunk size; or it says why not."""
+    x, y = X[:4].float(), Y[:4]
+    found = [
+        gradient_variance(apply(judged.trained(), method), x, y, F.cross_entropy, chunk=c)
+        for c in (3, 4)
+    ]
+    assert found[0].total.regularised == pytest.approx(found[1].total.regularised, rel=1e-5)
+    assert found[0].policy == "vmap"
+    if method != "none":
+        assert found[0].total.delta > 0
+    if get(method).stochastic:
+        assert found[0].total.mask > 0
