@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from attndrop_repro.config.errors import AttndropError, UsageError
 from attndrop_repro.config.recipe import Runtime
 from attndrop_repro.data.batches import Share
+from attndrop_repro.training.joining import join
 
 _MIXED = {"fp64": "no", "fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
@@ -191,6 +192,7 @@ def _accelerator(device: str, mixed_precision: str) -> Any:
     AcceleratorState._reset_state(reset_partial_state=not grouped)
     if ":" in device:
         torch.cuda.set_device(device)
+    join(device)
     accelerator = Accelerator(cpu=device == "cpu", mixed_precision=mixed_precision)
     if not grouped and torch.distributed.is_available() and torch.distributed.is_initialized():
         atexit.register(torch.distributed.destroy_process_group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -95,24 +96,25 @@ def train(
     if resume != "never" and run.status().get("status") == "finished":
         display.say(f"{spec.run_id} is finished already; --resume never trains it anew")
         return RunResult(spec.run_id, "finished", already_finished=True)
-    with numerics(spec.recipe.runtime), watching() as watch, borrowed_generators() as exceptions:
+    with numerics(spec.recipe.runtime), borrowed_generators() as exceptions:
         machine = Machine(spec.recipe.runtime, device)
         torch.set_num_threads(spec.recipe.runtime.threads)  # accelerate may have set its own
         splits = data.load(spec.recipe.data, data_dir=data_dir, download=download)
         loop = _prepared(spec, splits, machine, run, display, workers, init_from)
-        loop.watch, loop.observe = watch, observe
+        loop.observe = observe
         facts = provenance(spec, splits, machine.device, machine.share.world)
         try:
             _start(loop, store, spec, facts, resume, display)
-            loop.go()
+            with watching() as loop.watch:
+                loop.go()
             if exceptions and machine.main:
                 store.begin_run(spec, {**facts, "nondeterministic": sorted(exceptions)})
             _finish(loop, store, spec, suite)
         except Interrupted as interruption:
-            _tell(machine, run, "interrupted", interruption, loop)
+            _tell(loop, "interrupted", interruption)
             raise
         except (AttndropError, KeyboardInterrupt) as error:
-            _tell(machine, run, "failed", error, loop)
+            _tell(loop, "failed", error)
             raise
         except RuntimeError as error:
             if machine.alone or not lost_contact(error):
@@ -121,7 +123,7 @@ def train(
                 "lost contact with another process of this job: start the job again, it goes on "
                 f"{loop.keeper.last_description()}"
             )
-            _tell(machine, run, "failed", lost, loop)
+            _tell(loop, "failed", lost)
             raise lost from error
         finally:
             loop.trainer.handle.remove()
@@ -261,16 +263,9 @@ def _measured(loop: Loop) -> list[Measurement]:
     return found
 
 
-def _tell(
-    machine: Machine,
-    run: RunDir,
-    status: Literal["failed", "interrupted"],
-    error: BaseException,
-    loop: Loop,
-) -> None:
-    if not machine.main or not run.exists():
+def _tell(loop: Loop, status: Literal["failed", "interrupted"], error: BaseException) -> None:
+    if not loop.trainer.machine.main or not loop.run.exists():
         return
-    try:
-        run.set_status(status, message=str(error) or type(error).__name__, step=loop.progress.step)
-    except AttndropError:
-        return  # the disk is full: the error that is on its way says so
+    message = str(error) or type(error).__name__
+    with suppress(AttndropError):  # the disk is full: the error that is on its way says so
+        loop.run.set_status(status, message=message, step=loop.progress.step)

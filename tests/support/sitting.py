@@ -24,7 +24,7 @@ def sit(root: str, spec: str, options: dict[str, Any]) -> None:
         os._exit(interruption.exit_code)
 
 
-def _context() -> Any:
+def context() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["attndrop_repro.training", "timm", "accelerate", "sklearn"])
     return context
@@ -32,7 +32,7 @@ def _context() -> Any:
 
 def started(root: Path, spec: RunSpec, **options: Any) -> Any:
     """Starts a training in a fresh process that need not import torch again."""
-    process = _context().Process(target=sit, args=(str(root), spec.to_json(), options))
+    process = context().Process(target=sit, args=(str(root), spec.to_json(), options))
     process.start()
     return process
 
@@ -63,6 +63,21 @@ def sit_together(rank: int, world: int, port: int, root: str, spec: str, out: st
     (Path(out) / f"{rank}.json").write_text(json.dumps(steps.__dict__))
 
 
+def meet(rank: int, port: int) -> None:
+    """Joins a job as torchrun's workers do; leaves with how many are in it."""
+    import torch
+
+    from attndrop_repro.training.joining import join
+
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    join("cpu")
+    total = torch.ones(())
+    torch.distributed.all_reduce(total)
+    os._exit(int(total))
+
+
 def together(root: Path, spec: RunSpec, out: Path, world: int = 2) -> list[Any]:
     """Starts a training in several processes; returns them."""
     import socket
@@ -71,9 +86,9 @@ def together(root: Path, spec: RunSpec, out: Path, world: int = 2) -> list[Any]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     out.mkdir(parents=True, exist_ok=True)
-    context = _context()
+    made = context()
     processes = [
-        context.Process(
+        made.Process(
             target=sit_together, args=(rank, world, port, str(root), spec.to_json(), str(out))
         )
         for rank in range(world)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sitting import together, until_step
+import torch
+from support.sitting import context, meet, together, until_step
 from support.tiny_run import ended, spec_of, trained
 
 from attndrop_repro.store import Store
@@ -84,6 +86,20 @@ def test_two_processes_killed_go_on_to_the_same_end(tmp_path: Path) -> None:
         process.join()
     whole = ended(Store(tmp_path / "whole"), spec)
     assert ended(Store(tmp_path / "a"), spec).same_as(whole)
+
+
+def test_a_restarted_job_is_not_misled_by_its_last_attempt() -> None:
+    """torchrun's store still has the address of the attempt that was killed."""
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        agent = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        agent.set("attndrop/store", str(dead.getsockname()[1]))
+        processes = [context().Process(target=meet, args=(r, agent.port)) for r in (1, 0)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    assert [process.exitcode for process in processes] == [2, 2]
 
 
 def test_one_process_can_go_on_where_two_stopped(tmp_path: Path) -> None:
