@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
+import io
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from attndrop_repro.config.errors import UsageError
 from attndrop_repro.data import ImageSplit
 from attndrop_repro.evaluation.attacks import AttackResult
+from attndrop_repro.store.atomic import write_bytes
 
 PICTURED = 8
 
@@ -32,7 +33,6 @@ def save_adversarial(folder: Path, result: AttackResult, split: ImageSplit) -> t
         raise UsageError("the attack kept no images: run it with keep=True")
     n = result.n
     clean = split.pixels(slice(0, n))
-    folder.mkdir(parents=True, exist_ok=True)
     s = result.setting
     stem = f"{split.name}-{s.label}-{s.norm}-{s.eps.label.replace('/', 'of')}"
     tensors = {
@@ -44,18 +44,13 @@ def save_adversarial(folder: Path, result: AttackResult, split: ImageSplit) -> t
         "robust": result.robust.to(torch.uint8),
     }
     file, picture = folder / f"{stem}.safetensors", folder / f"{stem}.png"
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as beside:
-        save_file(
-            tensors, Path(beside) / "tensors", metadata={"attack": s.label, "eps": s.eps.label}
-        )
-        _draw(Path(beside) / "picture.png", result, clean, split)
-        (Path(beside) / "tensors").replace(file)
-        (Path(beside) / "picture.png").replace(picture)
+    write_bytes(file, save(tensors, metadata={"attack": s.label, "eps": s.eps.label}))
+    write_bytes(picture, _drawn(result, clean, split))
     return file, picture
 
 
-def _draw(path: Path, result: AttackResult, clean: torch.Tensor, split: ImageSplit) -> None:
-    """Three rows: clean, adversarial, and their difference, stretched so that eps is full range."""
+def _drawn(result: AttackResult, clean: torch.Tensor, split: ImageSplit) -> bytes:
+    """A PNG of three rows: clean, adversarial, and their difference, stretched to full range."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -96,4 +91,6 @@ def _draw(path: Path, result: AttackResult, clean: torch.Tensor, split: ImageSpl
         f"{s.label}, {s.norm}, eps {s.eps.label}: first {len(shown)} {what} of {result.n}",
         fontsize=9,
     )
-    figure.savefig(path)
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()

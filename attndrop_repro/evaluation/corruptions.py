@@ -83,6 +83,13 @@ def corrupted(split: ImageSplit, name: str, severity: int) -> ImageSplit:
     return replace(split, name=f"{split.name}+{name}-{severity}", images=images, levels=255)
 
 
+def published(split: ImageSplit, folder: Path, name: str, severity: int) -> ImageSplit:
+    """A corruption from a folder of CIFAR-10-C, CIFAR-100-C or ImageNet-C, whichever it is."""
+    if (folder / "labels.npy").is_file():
+        return cifar_c(split, folder, name, severity)
+    return imagenet_c(split, folder, name, severity)
+
+
 def cifar_c(split: ImageSplit, folder: Path, name: str, severity: int) -> ImageSplit:
     """A corruption of CIFAR's test set from its published files (CIFAR-10-C, CIFAR-100-C).
 

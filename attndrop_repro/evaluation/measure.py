@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -112,7 +113,7 @@ class _Work:
     def calibrate(self, options: CalibrateOptions, fresh: bool) -> list[Measurement]:
         """Calibration errors, and the temperature fitted on another split."""
         content = self._logits(options, options.split, fresh)
-        plain = replace(options, corruption=None)
+        plain = replace(options, corruption=None, corruption_dir=None)
         fitted_on = self._logits(plain, options.fit_split, fresh)
         rows = metrics.calibration_rows(
             content, fitted_on, fit_split=options.fit_split, bins=options.bins, seed=self.seed
@@ -224,23 +225,24 @@ class _Work:
 
     def _logits(self, options: EvalOptions, name: str, fresh: bool) -> Logits:
         """Logits of a split: those stored, or those of the model, which are stored."""
-        split = self.subject.splits.named(name)
+        s, split = self.subject, self.subject.splits.named(name)
+        if options.corruption is not None and options.corruption_dir is not None:
+            from attndrop_repro.evaluation.corruptions import published
+
+            split = published(split, options.corruption_dir, *options.corruption)
         label = name if options.corruption is None else options.label
-        s = self.subject
         path = logits_path(self.store, self.run_id, label, s.spec, s.epoch)
         if not fresh:
-            try:
+            with suppress(FileNotFoundError):
                 stored = load_logits(path)
-            except FileNotFoundError:
-                stored = None
-            if stored is not None and list(stored.ids) == split.ids.tolist():
-                return stored
-        if options.corruption is not None:
+                if stored.ids.tolist() == split.ids.tolist():
+                    return stored
+        if options.corruption is not None and options.corruption_dir is None:
             from attndrop_repro.evaluation.corruptions import corrupted
 
             split = corrupted(split, *options.corruption)
         content = predict(
-            self.subject.model, split, batch_size=options.batch_size, workers=options.workers,
+            s.model, split, batch_size=options.batch_size, workers=options.workers,
             progress=self.progress,
         )  # fmt: skip
         save_logits(path, *content)

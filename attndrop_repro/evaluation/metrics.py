@@ -88,7 +88,7 @@ def _ece_row(metric: str, p: Floats, content: Logits, bins: int, seed: int) -> M
     interval = bootstrap.ece_interval(confidence, correct, bins, seed, metric)
     return _row(
         metric, calibration.ece(p, content.labels, bins), len(p), interval=list(interval),
-        bins=calibration.reliability(p, content.labels, bins),
+        bins=calibration.reliability(p, content.labels, bins), bin_count=bins,
         sweep={str(k): v for k, v in calibration.bin_sweep(p, content.labels).items()},
         mean_confidence=float(np.mean(confidence)),
     )  # fmt: skip

@@ -21,6 +21,8 @@ class EvalOptions:
     Attributes:
         split: What the model is judged on.
         corruption: Name and severity 1 to 5 of a common corruption of it, or None.
+        corruption_dir: Folder of CIFAR-10-C, CIFAR-100-C or ImageNet-C that has it; None: it is
+            made on the fly.
         bins: Of the calibration error.
         batch_size: Changes nothing but memory.
         workers: Loader processes, for images on disk.
@@ -28,16 +30,18 @@ class EvalOptions:
 
     split: str = "test"
     corruption: tuple[str, int] | None = None
+    corruption_dir: Path | None = None
     bins: int = 15
     batch_size: int = 500
     workers: int = 0
 
     @property
     def label(self) -> str:
-        """The store's `split` column: ``test``, or ``test+blur-3``."""
+        """The store's `split` column: ``test``, ``test+blur-3``, or ``test+c-fog-3`` if read."""
         if self.corruption is None:
             return self.split
-        return f"{self.split}+{self.corruption[0]}-{self.corruption[1]}"
+        name, severity = self.corruption
+        return f"{self.split}+{'c-' if self.corruption_dir else ''}{name}-{severity}"
 
 
 @dataclass(frozen=True)

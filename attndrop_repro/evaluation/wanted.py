@@ -20,19 +20,33 @@ from attndrop_repro.evaluation.options import (
 if TYPE_CHECKING:
     from attndrop_repro.store import Store
 
-Identity = dict[str, Any]  # columns that a row must have; n: examples at most, None: all there are
+# Columns that a row must have. n: examples at most, None: all there are; detail: entries of it.
+Identity = dict[str, Any]
 
 
 def wanted(options: Options) -> list[Identity]:
     """One identity for each thing to be measured: the row that comes of it, but run and epoch."""
-    if isinstance(options, CalibrateOptions):
-        return [{"metric": "ece_after_temperature", "split": options.label}]
     if isinstance(options, EvalOptions):
-        return [{"metric": "accuracy", "split": options.label}]
+        last = "ece_after_temperature" if isinstance(options, CalibrateOptions) else "ece"
+        first = "temperature" if isinstance(options, CalibrateOptions) else "accuracy"
+        return [
+            {"split": options.label, "metric": first},
+            {"split": options.label, "metric": last, "detail": {"bin_count": options.bins}},
+        ]
     if isinstance(options, AttackOptions):
         shared = {"metric": "robust_accuracy", "split": options.split, "n": options.limit}
         return [{**shared, **setting.columns()} for setting in options.settings]
-    return [{"metric": "gradient_variance", "split": options.split, "n": units(options)}]
+    how = {"draws": options.draws, "per": options.per, "perturbation": options.perturbation}
+    if options.per == "batch" or options.perturbation == "batch":
+        how["batch_size"] = options.batch_size
+    return [
+        {
+            "metric": "gradient_variance",
+            "split": options.split,
+            "n": units(options),
+            "detail": how,
+        }
+    ]
 
 
 def units(options: GradvarOptions) -> int:
@@ -67,6 +81,9 @@ def lacking(kind: str, specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:
     return found
 
 
+_APART = ("eps", "n", "detail")  # compared in ways of their own
+
+
 class Have:
     """Answers whether a store has a row, after reading it once."""
 
@@ -83,9 +100,9 @@ class Have:
 
     def __call__(self, run_id: str, identity: Identity) -> bool:
         """Whether some row of the run agrees with an identity (its `eps` follows its label)."""
-        asked = [(name, value) for name, value in identity.items() if name not in ("eps", "n")]
+        asked = [(name, value) for name, value in identity.items() if name not in _APART]
         return any(
-            all(row[name] == value for name, value in asked) and _enough(row, identity)
+            all(row[name] == value for name, value in asked) and _fits(row, identity)
             for row in self._rows.get(run_id, ())
         )
 
@@ -94,11 +111,14 @@ class Have:
         return all(self(run_id, identity) for identity in identities)
 
 
-def _enough(row: Identity, identity: Identity) -> bool:
-    """Whether a row stands on as many examples as are wanted, or on all there are."""
+def _fits(row: Identity, identity: Identity) -> bool:
+    """Whether a row's detail is as wanted, and it stands on as many examples as are wanted."""
+    detail = json.loads(row["detail"] or "{}")
+    if any(detail.get(name) != value for name, value in identity.get("detail", {}).items()):
+        return False
     if "n" not in identity or row["n"] is None or row["n"] == identity["n"]:
         return True
-    there = json.loads(row["detail"] or "{}").get("available")
+    there = detail.get("available")
     if there is None:
         return identity["n"] is None
     return bool(row["n"] == there and (identity["n"] is None or identity["n"] > there))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from support import judged
@@ -222,6 +223,39 @@ def test_corrupted_splits_have_rows_of_their_own(store):
     assert {r["split"] for r in calibrated} == {"test+blur-1"}
     recomputed = recompute(SPEC.run_id, store, options)
     assert {r["metric"]: r["value"] for r in recomputed} == {r["metric"]: r["value"] for r in rows}
+
+
+def test_corruptions_from_a_folder(store, tmp_path):
+    subject = load_run(store, SPEC.run_id)
+    test = subject.splits.test
+    images = np.zeros((5 * len(test), 8, 8, 1), np.uint8)
+    images[-len(test) :, 2:5] = 200
+    np.save(tmp_path / "fog.npy", images)
+    np.save(tmp_path / "labels.npy", np.tile(test.labels.numpy(), 5))
+    options = EvalOptions(corruption=("fog", 1), corruption_dir=tmp_path)
+    rows = measure("eval", subject, store, options=options)
+    assert {r["split"] for r in rows} == {"test+c-fog-1"}
+    with torch.no_grad():
+        black = int(subject.model(torch.zeros(1, 1, 8, 8)).argmax())
+    expected = float((test.labels == black).double().mean())
+    assert rows[0]["value"] == pytest.approx(expected), "all images black: one class for all"
+
+
+def test_another_way_of_measuring_is_not_there_yet(store):
+    subject = load_run(store, SPEC.run_id)
+    for kind, first, other in (
+        ("eval", EvalOptions(bins=15), EvalOptions(bins=10)),
+        ("calibrate", CalibrateOptions(bins=15), CalibrateOptions(bins=10)),
+        ("gradvar", GradvarOptions(examples=6), GradvarOptions(examples=6, draws=3)),
+        (
+            "gradvar",
+            GradvarOptions(examples=6, perturbation="batch", batch_size=2),
+            GradvarOptions(examples=6, perturbation="batch", batch_size=3),
+        ),
+    ):
+        for options in (first, other):
+            assert measure(kind, subject, store, options=options)
+            assert measure(kind, subject, store, options=options) == []
 
 
 def test_lacking(store):
