@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from attndrop_repro.cli import options as opt
-from attndrop_repro.cli.eval import Bins, Corruption, FromLogits, Severity, judged
+from attndrop_repro.cli.eval import Bins, Corruption, CorruptionDir, FromLogits, Severity, judged
 from attndrop_repro.cli.measuring import Target, measure
 from attndrop_repro.cli.session import session
 
@@ -25,6 +25,7 @@ def command(
     split: opt.Split = None,
     corruption: Corruption = None,
     severity: Severity = None,
+    corruption_dir: CorruptionDir = None,
     bins: Bins = None,
     from_logits: FromLogits = False,
     force: opt.Force = False,
@@ -47,7 +48,7 @@ def command(
     )  # fmt: skip
 
     def options(spec: RunSpec | None) -> CalibrateOptions:
-        found = judged("calibrate", spec, split, corruption, severity, bins)
+        found = judged("calibrate", spec, split, (corruption, severity, corruption_dir), bins)
         return cast("CalibrateOptions", found)
 
     measure(session(context), "calibrate", target, options, lambda spec: (None,), as_json=as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -24,6 +25,10 @@ Corruption = Annotated[
 Severity = Annotated[
     int | None, typer.Option(min=1, max=5, metavar="1..5", help="Of the corruption; default: 3.")
 ]
+CorruptionDir = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where CIFAR-C or ImageNet-C has it; default: made here."),
+]
 Bins = Annotated[int | None, typer.Option(min=1, metavar="N", help="Of the calibration error.")]
 FromLogits = Annotated[
     bool, typer.Option("--from-logits", help="Compute anew from stored logits, without a model.")
@@ -37,6 +42,7 @@ def command(
     split: opt.Split = None,
     corruption: Corruption = None,
     severity: Severity = None,
+    corruption_dir: CorruptionDir = None,
     bins: Bins = None,
     from_logits: FromLogits = False,
     force: opt.Force = False,
@@ -59,7 +65,7 @@ def command(
     )  # fmt: skip
 
     def options(spec: RunSpec | None) -> EvalOptions:
-        return judged("eval", spec, split, corruption, severity, bins)
+        return judged("eval", spec, split, (corruption, severity, corruption_dir), bins)
 
     measure(session(context), "eval", target, options, lambda spec: (None,), as_json=as_json)
 
@@ -68,24 +74,32 @@ def judged(
     kind: str,
     spec: RunSpec | None,
     split: str | None,
-    corruption: str | None,
-    severity: int | None,
+    corruption: tuple[str | None, int | None, Path | None],
     bins: int | None,
 ) -> EvalOptions:
     """Options of `eval` and `calibrate`: the recipe's, but for what was said.
 
+    Args:
+        kind: Which of them.
+        spec: The run; None: a model from elsewhere.
+        split: What the model is judged on.
+        corruption: Name, severity, and the folder that has it.
+        bins: Of the calibration error.
+
     Raises:
-        UsageError: A severity without a corruption.
+        UsageError: A severity or folder without a corruption.
     """
     from attndrop_repro.config.errors import UsageError
     from attndrop_repro.evaluation.options import default_options
 
-    if severity is not None and corruption is None:
-        raise UsageError("--severity is of a corruption: give --corruption NAME as well")
+    name, severity, folder = corruption
+    if name is None and (severity is not None or folder is not None):
+        raise UsageError("--severity and --corruption-dir need --corruption NAME as well")
     known = cast("EvalOptions", default_options(kind, spec.recipe if spec else None))
     return replace(
         known,
         split=split or known.split,
         bins=bins or known.bins,
-        corruption=None if corruption is None else (corruption, severity or 3),
+        corruption=None if name is None else (name, severity or 3),
+        corruption_dir=folder,
     )

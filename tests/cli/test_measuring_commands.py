@@ -117,6 +117,10 @@ def test_corruptions(cli, store):
     assert cli("eval", "--corruption", "noise", "--severity", "2").code == 0
     assert list(rows(store, "accuracy")["split"]) == ["test+noise-2"]
     assert cli("eval", "--severity", "2").code == 2
+    assert cli("eval", "--corruption-dir", "c").code == 2
+    ran = cli("eval", "--corruption", "fog", "--corruption-dir", "c")
+    assert ran.code == 1
+    assert "fog" in ran.err
     assert "'noise'" in cli("eval", "--corruption", "niose").err
 
 
