@@ -45,7 +45,7 @@ class PenaltySettings(Scope):
 
     @field_validator("targets", mode="before")
     @classmethod
-    def _one_is_a_list(cls, value: object) -> object:
+    def _one_target_is_a_list(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
     @field_validator("targets")

@@ -12,7 +12,7 @@ from support.models import ALL, BY_NAME
 
 import attndrop_repro as attndrop
 from attndrop_repro.config.errors import AttndropError
-from attndrop_repro.methods import get, parts_of, registry
+from attndrop_repro.methods import get, parts_of, registry, resolve
 
 SINGLES = [name for name in methods() if "+" not in name]
 
@@ -159,3 +159,10 @@ def test_the_same_seed_gives_the_same_training_pass(method: str) -> None:
         torch.manual_seed(11)
         outputs.append(handle.outputs(x)[0])
     assert torch.equal(*outputs)
+
+
+@pytest.mark.parametrize("method", SINGLES)
+def test_one_kind_need_not_be_a_list(method: str) -> None:
+    if "kinds" in get(method).Settings.model_fields:
+        (settings,) = resolve(method, {"kinds": "cross"}).values()
+        assert settings.kinds == ("cross",)
