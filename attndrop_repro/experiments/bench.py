@@ -24,7 +24,7 @@ from attndrop_repro.evaluation.step_cost import (
     interleaved,
 )
 from attndrop_repro.evaluation.workload import Workload
-from attndrop_repro.methods import parse, registry
+from attndrop_repro.methods import canonical, parse, registry
 from attndrop_repro.store.schema import Measurement
 from attndrop_repro.theory.claims import claims
 
@@ -75,7 +75,8 @@ class Row:
 def contenders(names: Sequence[str] = ()) -> list[Contender]:
     """What is compared: the methods named, or every registered one and the papers' compositions."""
     if names:
-        return [Contender(name, name) for name in names] + [_UNFUSED]
+        chosen = list(dict.fromkeys(map(canonical, names)))  # refuses what there is not, at once
+        return [Contender(name, name) for name in chosen] + [_UNFUSED]
     found = []
     for name in registry.names():
         try:

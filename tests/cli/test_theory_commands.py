@@ -65,3 +65,9 @@ def test_bench_prints_a_list_of_methods_and_ratios(cli):
 def test_bench_wants_a_recipe_or_a_model(cli):
     ran = cli("bench", "--recipe", "digits-vit", "--model", "vit_tiny_patch16_224")
     assert ran.code == 2
+
+
+def test_bench_refuses_an_unknown_method_before_it_builds_anything(cli):
+    ran = cli("bench", "--method", "dropkye")
+    assert ran.code == 2
+    assert "did you mean 'dropkey'" in ran.err

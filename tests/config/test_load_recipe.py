@@ -132,7 +132,8 @@ def test_every_recipe_that_ships_is_valid_named_as_its_file_and_has_a_header():
     assert "digits-vit" in recipe_names()
     for name in recipe_names():
         assert load_recipe(name).name == name
-        assert f"attndrop train --recipe {name}" in header(recipe_file(name))
+        # large ones are headed by their torchrun command
+        assert f" train --recipe {name}" in header(recipe_file(name))
 
 
 def test_unknown_names_and_files(tmp_path):

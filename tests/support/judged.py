@@ -58,7 +58,7 @@ def trained() -> PixelModel:
 
 
 class Shifted(nn.Module):
-    """Class by the sign of the mean pixel's distance from 0.5, logits ±scale times it; two classes."""
+    """Class by the sign of the mean pixel minus 0.5, logits ±scale times that; two classes."""
 
     def __init__(self, scale: float = 1.0, classes: int = 2) -> None:
         super().__init__()
