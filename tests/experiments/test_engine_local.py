@@ -182,7 +182,10 @@ def test_no_process_outlives_the_parent_and_an_interrupted_job_unwinds(toys, tmp
     (tmp_path / "main.py").write_text(MAIN)
     (tmp_path / "test_watch.py").write_text(WATCH)
     parent = subprocess.Popen(
-        [sys.executable, str(tmp_path / "main.py"), str(tmp_path)], stderr=subprocess.DEVNULL
+        [sys.executable, str(tmp_path / "main.py"), str(tmp_path)],
+        stderr=subprocess.DEVNULL,
+        # a shell's background jobs ignore SIGINT, and would hand that on
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     pids = [tmp_path / "a.pid", tmp_path / "b.pid"]
     _until(lambda: all(path.exists() and path.read_text() for path in pids))
