@@ -93,7 +93,10 @@ def _validated(cls: type[Method[Any]], values: Mapping[str, Any]) -> Settings:
         if first["type"] == "extra_forbidden":
             hint = nearest(field, cls.Settings.model_fields)
             raise UsageError(f"method {cls.name!r} has no setting {field!r}{hint}") from None
-        raise UsageError(f"{cls.name}.{field} = {first['input']!r}: {first['msg']}") from None
+        reason = first["msg"].removeprefix("Value error, ")
+        # a rule about several settings has no place of its own, and their whole input says nothing
+        where = f"{cls.name}.{field} = {first['input']!r}" if field else cls.name
+        raise UsageError(f"{where}: {reason}") from None
 
 
 def build(name: str, settings: Mapping[str, Any] | None = None) -> Method[Any]:

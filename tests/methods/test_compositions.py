@@ -115,3 +115,10 @@ def test_per_sample_gradients(name: str) -> None:
         handle.loss(x, Y, F.cross_entropy).backward()
         for key, value in model.named_parameters():
             torch.testing.assert_close(gradients[key].mean(0), value.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_a_rule_about_several_settings_is_one_short_line():
+    with pytest.raises(UsageError) as caught:
+        build("attentiondrop-blur", {"axes": "rows_and_columns", "kinds": ["decoder-self"]})
+    assert str(caught.value).startswith("attentiondrop-blur: axes = rows_and_columns needs")
+    assert "Value error" not in str(caught.value)
