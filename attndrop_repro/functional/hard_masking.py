@@ -50,12 +50,21 @@ def hard_masking(
     ranked = logits.detach()
     if selectable is not None:
         ranked = ranked.masked_fill(~selectable, low)
-    values, order = ranked.topk(min(k, ranked.shape[-1]), dim=-1)
+    keys = ranked.shape[-1]
+    values, order = ranked.topk(min(k, keys), dim=-1)
     real = values > low  # a row with fewer keys than k has none left to select
     relaxed = keep_bhqs.dtype != torch.bool
     keep = keep_bhqs.to(logits.dtype) if relaxed else keep_bhqs
-    if mode == "drop":
-        keep = _keep_best(keep, real, ranked, allowed, selectable)
+    # a relaxed mask only lowers logits, and of more keys than are selected some are left
+    if (
+        mode == "drop"
+        and not relaxed
+        and (keys <= k or allowed is not None or selectable is not None)
+    ):
+        count: int | Tensor = keys
+        if allowed is not None:
+            count = allowed.expand(*allowed.shape[:-1], keys).sum(-1, keepdim=True)
+        keep = keep_best(keep, real, count)
     if relaxed:
         log_mask = torch.zeros_like(ranked).scatter(-1, order, torch.where(real, keep, 0.0))
         return logits * log_mask.exp() if mode == "zero" else (logits + log_mask).clamp(min=low)
@@ -63,19 +72,14 @@ def hard_masking(
     return logits.masked_fill(masked, 0.0 if mode == "zero" else low)
 
 
-def _keep_best(
-    keep: Tensor, real: Tensor, ranked: Tensor, allowed: Tensor | None, selectable: Tensor | None
-) -> Tensor:
-    """Keeps the best key of each row whose keys are all selected and all dropped."""
-    if keep.dtype != torch.bool:
-        return keep  # a relaxed mask only lowers logits: no row loses all
-    keys, selected = ranked.shape[-1], keep.shape[-1]
-    if allowed is None:
-        if selectable is None and keys > selected:
-            return keep
-        others = keys > real.sum(-1, keepdim=True)
-    else:
-        count = allowed.expand(*allowed.shape[:-1], keys).sum(-1, keepdim=True)
-        others = count > real.sum(-1, keepdim=True)
+def keep_best(keep: Tensor, real: Tensor, keys: int | Tensor) -> Tensor:
+    """Keeps the best key of each row whose keys are all selected and all dropped.
+
+    Args:
+        keep: Boolean (..., S), from the largest selected logit down.
+        real: Boolean (..., S): False where a row has no such key to select.
+        keys: Keys that may be attended, of all rows or (..., 1).
+    """
+    others = keys > real.sum(-1, keepdim=True)
     lost = ~(others | (keep & real).any(-1, keepdim=True))
     return torch.cat([keep[..., :1] | lost, keep[..., 1:]], -1)

@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from attndrop_repro.functional.attention_by_rows import possible
+from attndrop_repro.functional.hard_attention import hard_attention
 from attndrop_repro.functional.hard_masking import Mode, hard_masking
 from attndrop_repro.functional.relaxed_bernoulli import relaxed_log_keep
 from attndrop_repro.methods.call import AttentionCall
@@ -68,6 +70,13 @@ class HardMasking(Scoped[HardMaskingSettings]):
         s, p = self.settings, self.here(call.site)
         if p is None:
             return call.run()
+        call = call.settled()
+        plain = call.bias is None and not call.dropout_p and call.on_weights is None
+        if plain and possible() and not self.strength.is_learned:
+            return hard_attention(
+                call.q, call.k, call.v, self._keep(call, p), scale=call.scale, mode=s.mode,
+                allowed=call.allowed, causal=call.causal, selectable=s.open_to_change(call),
+            )  # fmt: skip
         logits = call.logits()
         bias = None if call.bias is None else call.bias.to(logits.dtype)
         if bias is not None and s.bias == "with_logits":

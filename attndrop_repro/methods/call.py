@@ -13,6 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attndrop_repro.functional.attention_by_rows import Change, attention_by_rows, possible
+from attndrop_repro.functional.attention_dropout import attention_dropout
+from attndrop_repro.functional.drawn_by_rows import DroppedKeys, DroppedWeights
 from attndrop_repro.functional.masked_softmax import masked_softmax
 
 AttentionKind = Literal["encoder-self", "decoder-self", "cross"]
@@ -66,6 +69,7 @@ class AttentionCall:
         allowed: Boolean, broadcastable to (B, H, Q, K); True: this key may be attended. None: all.
         causal: Whether query i may attend key j only for j <= i (counted from the first).
         dropout_p: Dropout on the attention weights, inverted scaling.
+        dropped: Keys to be dropped by draws that are not made before they are needed, or None.
         x: Tokens that queries, keys and values are projected from, (B, N, C); None where the
             adapter cannot see them.
         memory: Those of the keys and values where they are others (cross attention), (B, M, C).
@@ -82,6 +86,7 @@ class AttentionCall:
     allowed: Tensor | None = None
     causal: bool = False
     dropout_p: float = 0.0
+    dropped: DroppedKeys | None = None
     x: Tensor | None = None
     memory: Tensor | None = None
     on_weights: Callable[[Tensor], Tensor] | None = None
@@ -96,12 +101,25 @@ class AttentionCall:
         return (*self.q.shape[:-1], self.k.shape[-2])
 
     def visible(self) -> Tensor | None:
-        """`allowed` and the causal flag in one boolean, broadcastable to (B, H, Q, K), or None."""
-        if not self.causal:
-            return self.allowed
-        queries, keys = self.q.shape[-2], self.k.shape[-2]
-        past = torch.ones(queries, keys, dtype=torch.bool, device=self.q.device).tril()
-        return past if self.allowed is None else past & self.allowed
+        """`allowed`, `causal` and `dropped` in one boolean, broadcastable to (B, H, Q, K), or None.
+
+        Draws that are due are made.
+        """
+        visible = self.allowed
+        if self.causal:
+            queries, keys = self.q.shape[-2], self.k.shape[-2]
+            past = torch.ones(queries, keys, dtype=torch.bool, device=self.q.device).tril()
+            visible = past if visible is None else past & visible
+        if self.dropped is None:
+            return visible
+        keep = self.dropped.whole(self.shape, visible, self.q.device)
+        return keep if visible is None else keep & visible
+
+    def settled(self) -> AttentionCall:
+        """The same call with nothing left to be drawn."""
+        if self.dropped is None:
+            return self
+        return self.replace(allowed=self.visible(), causal=False, dropped=None)
 
     def real_keys(self) -> Tensor | None:
         """(B, K), False where no query of any head may attend a key: padding. None: no mask."""
@@ -129,17 +147,43 @@ class AttentionCall:
 
     def weigh(self, weights: Tensor) -> Tensor:
         """Attention weights (B, H, Q, K) through dropout to the output, (B, H, Q, D)."""
-        if self.dropout_p:
-            weights = F.dropout(weights, self.dropout_p)
+        p = self.dropout_p
+        if 0 < p < 1 and weights.device.type == "cpu":
+            # torch's own takes three times as long there
+            weights = attention_dropout(weights, torch.rand(weights.shape) >= p, p)
+        elif p:
+            weights = F.dropout(weights, p)
         if self.on_weights is not None:
             weights = self.on_weights(weights)
         return weights @ self.v
 
     def run(self) -> Tensor:
-        """The attention, softmax(logits + bias) V, (B, H, Q, D); through torch's fused form."""
-        if self.on_weights is not None:
-            logits = self.logits() if self.bias is None else self.logits() + self.bias
-            return self.weigh(masked_softmax(logits, self.visible()))
+        """The attention, softmax(logits + bias) V, (B, H, Q, D); no logits are kept if possible."""
+        late = self.dropped if self.dropped is None or not self.dropped.drawn else None
+        by_rows = self.bias is None and self.on_weights is None and self.q.device.type == "cpu"
+        if by_rows and late is not None and not self.dropout_p and possible():
+            return self._by_rows(late)
+        settled = self.settled()
+        if by_rows and 0 < self.dropout_p < 1:
+            if possible():
+                return settled._by_rows(DroppedWeights(self.dropout_p))
+            return settled._through_weights()  # the same draws
+        return settled._fused() if self.on_weights is None else settled._through_weights()
+
+    def _by_rows(self, change: Change) -> Tensor:
+        """With draws some rows at a time, the same as of all at once."""
+        return attention_by_rows(
+            self.q, self.k, self.v, change,
+            scale=self.scale, allowed=self.allowed, causal=self.causal,
+        )  # fmt: skip
+
+    def _through_weights(self) -> Tensor:
+        """With all weights at once."""
+        logits = self.logits() if self.bias is None else self.logits() + self.bias
+        return self.weigh(masked_softmax(logits, self.visible()))
+
+    def _fused(self) -> Tensor:
+        """By torch's fused attention."""
         mask: Tensor | None
         if self.bias is None:
             plain = self.causal and self.allowed is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from attndrop_repro.functional.key_dropping import in_windows, start_probability
 from attndrop_repro.methods.call import AttentionCall
@@ -61,13 +63,20 @@ class DropAttention(Scoped[DropAttentionSettings]):
         s, p = self.settings, self.here(call.site)
         if p is None:
             return call
-        batch, heads, queries, keys = call.shape
-        rows = 1 if s.unit == "column" else queries
-        u = torch.rand(batch, heads, rows, keys + s.w - 1, device=call.q.device)
-        return drop_keys(
+        changed = drop_keys(
             call,
-            in_windows(u, s.w),
+            self._draw,
             start_probability(p, s.w),
             s.open_to_change(call),
             relaxed=self.strength.is_learned,
+        )
+        # a column's draw is for all rows at once
+        return changed.settled() if s.unit == "column" else changed
+
+    def _draw(self, shape: Sequence[int], **where: Any) -> Tensor:
+        """Draws for rows of a shape (B, H, Q, K)."""
+        batch, heads, queries, keys = shape
+        rows = 1 if self.settings.unit == "column" else queries
+        return in_windows(
+            torch.rand(batch, heads, rows, keys + self.settings.w - 1, **where), self.settings.w
         )

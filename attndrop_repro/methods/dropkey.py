@@ -43,7 +43,7 @@ class DropKey(Scoped[DropKeySettings]):
             return call
         return drop_keys(
             call,
-            torch.rand(call.shape, device=call.q.device),
+            torch.rand,
             p,
             self.settings.open_to_change(call),
             relaxed=self.strength.is_learned,
