@@ -162,7 +162,7 @@ def _prepared(
     # a learning method takes its own initial values from the stream's seed: equal on all ranks
     seed_regulariser(spec.seed)
     handle = apply(model, spec.method, spec.settings)
-    _place_learner(handle, machine.device)
+    _place_learner(handle, machine)
     held_out = HeldOut(splits.validation, batches.size // machine.share.world, spec.seed)
     trainer = Trainer(model, handle, recipe.training, machine, batches.steps_per_epoch, held_out)
     return Loop(
@@ -171,10 +171,10 @@ def _prepared(
     )  # fmt: skip
 
 
-def _place_learner(handle: Handle, device: torch.device) -> None:
+def _place_learner(handle: Handle, machine: Machine) -> None:
     learner = handle.method.learner()
     if learner is not None:
-        learner.modules().to(device)
+        learner.modules().to(machine.device, machine.dtype)
 
 
 def _start(

@@ -18,6 +18,7 @@ def sit(root: str, spec: str, options: dict[str, Any]) -> None:
     from attndrop_repro.training import Interrupted, train
 
     sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - a killed process owes no traceback
+    os.fsync = lambda descriptor: None  # a kill is no power cut
     try:
         train(RunSpec.from_json(spec), Store(root), device="cpu", **options)
     except Interrupted as interruption:
