@@ -84,6 +84,30 @@ class Runtime:
                 Step(self.index, self.total, self.pass_index, self.attention, device)
             )
 
+    def end_pass(self, output: Any) -> None:
+        """The model's forward is over; its backward, when it comes, finds this pass's draws again.
+
+        Activation checkpointing computes a pass anew while its gradients are taken, and by then
+        another pass may have drawn. Gradients meet the outputs of a pass before anything inside.
+        """
+        self.inside = False
+        if not self.training or self.idle or not torch.is_grad_enabled():
+            return
+        if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None:
+            return
+        drawn = [(part, part.drawn()) for part in parts_of(self.method)]
+        drawn = [(part, draws) for part, draws in drawn if draws is not None]
+        if not drawn:
+            return
+
+        def recall(gradient: Tensor) -> None:
+            for part, draws in drawn:
+                part.recall(draws)
+
+        for tensor in _tensors(output):
+            if tensor.requires_grad:
+                tensor.register_hook(recall)  # type: ignore[no-untyped-call]
+
     def attention_output(
         self, call: AttentionCall, tap: AttentionTap | None = None
     ) -> Tensor | None:
@@ -137,7 +161,7 @@ class Runtime:
         elif windows and x.dim() == 3 and self.batch and x.shape[0] % self.batch == 0:
             x = x.reshape(self.batch, -1, shape[-1])
         else:
-            x = x.reshape(shape[0], -1, shape[-1])
+            x = x.flatten(1, -2)
         for site in sites:
             x = self.method.hidden(site, x)
         if sequence_first and len(shape) > 2:
@@ -176,7 +200,7 @@ class EndPass:
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         """Called after the model's forward."""
-        self.runtime.inside = False
+        self.runtime.end_pass(output)
 
 
 def pass_class(base: type[nn.Module]) -> type[nn.Module]:
@@ -186,10 +210,12 @@ def pass_class(base: type[nn.Module]) -> type[nn.Module]:
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             runtime: Runtime = self.__dict__[BOUND]
             BeginPass(runtime)(self, args, kwargs)
+            output = None
             try:
-                return super().forward(*args, **kwargs)
+                output = super().forward(*args, **kwargs)
             finally:
-                runtime.inside = False
+                runtime.end_pass(output)
+            return output
 
     return Root
 

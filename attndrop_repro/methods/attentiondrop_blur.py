@@ -124,6 +124,14 @@ class BlurredSmoothing(Scoped[BlurSettings]):
         shape = (len(step.attention),) if self.settings.sigma_per == "layer" else ()
         self._draw = same_on_all_ranks(torch.rand(shape, device=step.device))
 
+    def drawn(self) -> Tensor | None:
+        """Sigma / sigma_max of this pass."""
+        return self._draw
+
+    def recall(self, drawn: Tensor) -> None:
+        """Takes an earlier pass's sigma again."""
+        self._draw = drawn
+
     def rewrite(self, call: AttentionCall) -> AttentionCall:
         """Blurs the keys, and the queries with rows_and_columns."""
         s, sigma_max = self.settings, self.here(call.site)

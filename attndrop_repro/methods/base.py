@@ -132,6 +132,13 @@ class Method(Generic[S]):
     def begin_step(self, step: Step) -> None:
         """Called before every training forward pass: draws of batch scope are made here."""
 
+    def drawn(self) -> Any:
+        """This pass's draws of batch scope, for `recall`; None where there are none."""
+        return None
+
+    def recall(self, drawn: Any) -> None:
+        """Puts back what `drawn` gave, when activations of that pass are computed again."""
+
     def rewrite(self, call: AttentionCall) -> AttentionCall:
         """Changes what an attention computes on; returns `call` itself where it changes nothing."""
         return call
