@@ -33,8 +33,8 @@ def drop_scores(
     Returns:
         (B, H, Q, K), in float32 at least.
     """
-    q_bhqr = torch.einsum("bqc,hcr->bhqr", _normal(x), w_q) + b_q[:, None]
-    k_bhkr = torch.einsum("bkc,hcr->bhkr", _normal(memory), w_k)
+    q_bhqr = torch.einsum("bqc,hcr->bhqr", _normal(x).to(w_q.dtype), w_q) + b_q[:, None]
+    k_bhkr = torch.einsum("bkc,hcr->bhkr", _normal(memory).to(w_k.dtype), w_k)
     scores: Tensor = q_bhqr @ k_bhkr.mT / w_q.shape[-1] ** 0.5
     return scores + level[:, None, None]
 

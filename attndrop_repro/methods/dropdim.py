@@ -60,7 +60,9 @@ class DropDim(Scoped[DropDimSettings]):
         if p is None:
             return x
         keep = self._keep(x.shape[0], x.shape[-1], p, x.device)
-        return drop_and_rescale(x, keep.view(keep.shape[0], *[1] * (x.dim() - 2), -1), dim=-1)
+        return drop_and_rescale(
+            x, keep.view(keep.shape[0], *[1] * (x.dim() - 2), keep.shape[-1]), dim=-1
+        )
 
     def _keep(self, batch: int, width: int, p: float | Tensor, device: torch.device) -> Tensor:
         if self.settings.form == "span" and isinstance(p, float):
