@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        reason = str(error).split("\n")[0]
+        # torch's first sentences advise to load it all the same
+        found = re.search(r"WeightsUnpickler error: (.+)", str(error))
+        reason = found[1] if found else "no pickle of tensors"
         raise AttndropError(
             f"{path} holds more than weights and is not loaded, since that could run code: save "
             f"its state dict alone, or as safetensors ({reason})"

@@ -133,3 +133,11 @@ def test_fine_tuning_wants_the_file_it_was_told_of(tmp_path: Path) -> None:
     start_from(made(), path, content_hash(path))
     with pytest.raises(AttndropError, match="has changed"):
         start_from(made(), path, "0" * 64)
+
+
+def test_the_refusal_of_a_pickle_advises_nothing_unsafe(tmp_path: Path) -> None:
+    torch.save({"model": Touch(tmp_path / "marker")}, tmp_path / "p.pt")
+    with pytest.raises(AttndropError, match="could run code") as error:
+        read_weights(tmp_path / "p.pt")
+    assert "weights_only" not in str(error.value)
+    assert "\n" not in str(error.value)
