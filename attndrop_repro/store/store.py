@@ -57,6 +57,8 @@ class Store:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
+        if self.root.exists() and not self.root.is_dir():
+            raise UsageError(f"{root} is no folder: a results store is one")
         self.measurements = self.root / "measurements"
         self.receipts = self.root / "receipts"
         self._reader = files.Reader(self.measurements)

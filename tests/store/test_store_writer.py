@@ -223,3 +223,9 @@ def test_names_cannot_lead_out_of_the_store(tmp_path):
     for name in ("", ".", "..", "../x", "a/b", "a\\b", "a\0b"):
         with pytest.raises(UsageError):
             store.run_dir(name)
+
+
+def test_a_file_is_no_store(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="is no folder"):
+        Store(tmp_path / "file")
