@@ -128,7 +128,7 @@ class Training(Section):
 class Runtime(Section):
     """What changes bits but not meaning."""
 
-    threads: int = Field(1, ge=1, description="CPU threads; gradients differ with it")
+    threads: int = Field(1, ge=1, le=1024, description="CPU threads; gradients differ with it")
     precision: Literal["fp64", "fp32", "bf16", "fp16"] = "fp32"
     compile: bool = False
     deterministic: bool = True

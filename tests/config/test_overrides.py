@@ -68,6 +68,7 @@ def test_the_demo_recipe_takes_a_shorter_training_without_more_ado():
     [
         ("training.epochs=three", ["training.epochs = 'three'", "whole number, at least 1"]),
         ("training.epochs=0", ["at least 1"]),
+        ("runtime.threads=100000", ["runtime.threads = 100000", "1024"]),
         ("training.epochs=", ["no value", "null"]),
         ("training.epochs", ["KEY=VALUE"]),
         ("=3", ["KEY=VALUE"]),
