@@ -6,9 +6,18 @@ from collections.abc import Sequence
 
 from attndrop_repro.config.errors import UsageError, unknown
 from attndrop_repro.config.recipe import Model
+from attndrop_repro.data import Splits
 from attndrop_repro.models import registry
 from attndrop_repro.models.pixel import PixelModel
 from attndrop_repro.randomness import stream
+
+
+def build_for(model: Model, splits: Splits, seed: int) -> PixelModel:
+    """A freshly initialised classifier for a data set; see `build`."""
+    return build(
+        model, classes=splits.classes, image_size=splits.image_size, channels=splits.channels,
+        mean=splits.mean, std=splits.std, seed=seed,
+    )  # fmt: skip
 
 
 def build(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from attndrop_repro import data, models
 from attndrop_repro.adapters import Handle, apply
-from attndrop_repro.config.errors import AttndropError, UsageError
+from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.config.spec import RunSpec
 from attndrop_repro.data import Splits
 from attndrop_repro.models import PixelModel, Subject
@@ -36,9 +36,8 @@ def load_run(
         splits: Its data, if they are loaded already.
 
     Raises:
-        UsageError: The run did not keep that epoch.
-        AttndropError: The run is not finished, its weights are damaged, or the data are not those
-            that it was trained on.
+        AttndropError: The run is not finished or did not keep that epoch, its weights are damaged,
+            or the data are not those that it was trained on.
     """
     run = store.run_dir(run_id)
     spec = run.spec()
@@ -61,12 +60,8 @@ def load_run(
 
 
 def _model(spec: RunSpec, splits: Splits) -> PixelModel:
-    recipe = spec.recipe
-    model = models.build(
-        recipe.model, classes=splits.classes, image_size=splits.image_size,
-        channels=splits.channels, mean=splits.mean, std=splits.std, seed=spec.seed,
-    )  # fmt: skip
-    return model.double() if recipe.runtime.precision == "fp64" else model
+    model = models.build_for(spec.recipe.model, splits, spec.seed)
+    return model.double() if spec.recipe.runtime.precision == "fp64" else model
 
 
 def _weights(run: RunDir, epoch: int | None) -> Path:
@@ -78,7 +73,7 @@ def _weights(run: RunDir, epoch: int | None) -> Path:
     kept = run.snapshots()
     if epoch not in kept:
         shown = ", ".join(map(str, kept)) or "none"
-        raise UsageError(
+        raise AttndropError(
             f"{run.run_id} kept no weights of epoch {epoch}; it kept: {shown} (training.snapshots)"
         )
     return run.snapshot(epoch)

@@ -94,7 +94,7 @@ def train(
         display = Silent()  # of several processes one talks
     run = store.run_dir(spec.run_id)
     if resume != "never" and run.status().get("status") == "finished":
-        display.say(f"{spec.run_id} is finished already; --resume never trains it anew")
+        display.say(f"{spec.run_id} is finished already (anew: --resume never)")
         return RunResult(spec.run_id, "finished", already_finished=True)
     with numerics(spec.recipe.runtime), borrowed_generators() as exceptions:
         machine = Machine(spec.recipe.runtime, device)
@@ -145,10 +145,7 @@ def _prepared(
         seed=spec.seed, label_smoothing=recipe.training.label_smoothing, device=machine.device,
         dtype=machine.dtype, workers=workers, share=machine.share,
     )  # fmt: skip
-    model = models.build(
-        recipe.model, classes=splits.classes, image_size=splits.image_size,
-        channels=splits.channels, mean=splits.mean, std=splits.std, seed=spec.seed,
-    )  # fmt: skip
+    model = models.build_for(recipe.model, splits, spec.seed)
     if (init_from is None) != (spec.init_from is None):
         raise UsageError(
             "the run's specification and --init-from must both name weights, or neither"
