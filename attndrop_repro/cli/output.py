@@ -76,7 +76,7 @@ def emit_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> N
     for index, column in enumerate(columns):
         cells = [row[index] for row in texts]
         widest = max(cell_len(text) for text in [column.name, *cells])
-        needed += (min(widest, 24) if column.prose else widest) + 2
+        needed += (min(widest, 16) if column.prose else widest) + 2
         table.add_column(
             column.name,
             no_wrap=not column.prose,
@@ -85,7 +85,7 @@ def emit_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> N
         )
     for row in texts:
         table.add_row(*(Text(cell) for cell in row))
-    _show(table, max(console.width, needed))
+    _show(table, max(console.width, needed - 2))
 
 
 def emit_fields(fields: Iterable[tuple[str, object]]) -> None:
@@ -109,8 +109,9 @@ def emit_paragraph(head: str, text: str) -> None:
 def _show(table: Table, width: int) -> None:
     """Prints it without the blanks that would fill the last column."""
     console = stdout()
+    console.width = width  # print's own width can only narrow it
     with console.capture() as captured:
-        console.print(table, width=width)
+        console.print(table)
     for line in captured.get().splitlines():
         print(line.rstrip())
 

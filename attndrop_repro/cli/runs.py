@@ -124,8 +124,8 @@ def rm(
         if name in alive:
             raise UsageError(f"{name} is running: stop it first")
     if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError(f"this removes {len(names)} runs for good: add --yes")
+        if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed
+            raise UsageError(f"this removes {', '.join(names)} for good: add --yes")
         question = f"Remove {', '.join(names)} for good?"
         if not typer.confirm(question, err=True):
             raise typer.Exit(1)

@@ -29,7 +29,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, words, n=3, cutoff=0.6)
     if close:
         return "; did you mean " + " or ".join(repr(w) for w in close) + "?"
-    return "; there are: " + ", ".join(words) if words else ""
+    more = f" and {len(words) - 20} more" if len(words) > 20 else ""
+    return "; there are: " + ", ".join(words[:20]) + more if words else ""
 
 
 def unknown(what: str, word: str, known: Iterable[str]) -> UsageError:

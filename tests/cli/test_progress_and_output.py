@@ -96,6 +96,9 @@ def test_names_are_never_cut_and_prose_wraps_within_80_columns(capsys):
     assert len(lines) > 5
     assert all(line == line.rstrip() for line in lines)
 
+    output.emit_table([Column("run"), Column("state"), Column("age")], [(name, "f" * 20, "9 min")])
+    assert capsys.readouterr().out.splitlines()[1] == f"{name}  {'f' * 20}  9 min"
+
     output.emit_table([Column("name"), Column("what", prose=True)], [("x", "word " * 40)])
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 

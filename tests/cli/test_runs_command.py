@@ -75,6 +75,9 @@ def test_removal_asks_first(cli, store, monkeypatch):
     refused = cli("runs", "rm", "last")
     assert refused.code == 2
     assert "--yes" in refused.err
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdin", None)  # closed, as by <&-
+        assert cli("runs", "rm", "last").code == 2
     assert cli("runs", "rm", name, "--yes").code == 0
     assert Store(store).runs() == []
     assert len(Store(store).frame()) == 0
