@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attndrop_repro.evaluation.options import GradvarOptions
     from attndrop_repro.experiments.measuring import Epochs
 
-EXAMPLE = "Example: attndrop gradvar --run last --epoch 0 --epoch 40 --draws 8"
+EXAMPLE = "Example: attndrop gradvar --run last --epoch 0 --epoch 25 --draws 8"
 
 PerWhat = Literal["sample", "batch"]
 

@@ -117,7 +117,8 @@ def _runs(
         rows += [{"run_id": measured.run_id, **row} for row in measured.rows]
         if measured.error:
             failed += 1
-            session.error(f"{measured.run_id}: {measured.error}")
+            named = measured.error.startswith(measured.run_id)
+            session.error(measured.error if named else f"{measured.run_id}: {measured.error}")
     return rows, failed, len(specs)
 
 

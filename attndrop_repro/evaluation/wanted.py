@@ -58,7 +58,8 @@ def units(options: GradvarOptions) -> int:
 
 def measured_epochs(kind: str, recipe: Recipe) -> tuple[int | None, ...]:
     """At which epochs' weights a recipe wants a measurement; None: the final ones."""
-    epochs = recipe.evaluation.gradient_variance.epochs
+    last = recipe.training.epochs  # --set may have made it fewer than the file has
+    epochs = tuple(e for e in recipe.evaluation.gradient_variance.epochs if e <= last)
     return epochs if kind == "gradvar" and epochs else (None,)
 
 
