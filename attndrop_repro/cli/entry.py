@@ -117,7 +117,7 @@ def _lines(error: Exception) -> list[str]:
 
 def _usage(error: typer.TyperException) -> str:
     """What typer says, with the nearest names and where to read more."""
-    text = error.format_message().rstrip(".")
+    text = error.format_message().rstrip(".").replace("Value error, ", "")
     context = getattr(error, "ctx", None)
     option = getattr(error, "option_name", None)
     if context is not None and option is not None and hasattr(error, "possibilities"):
