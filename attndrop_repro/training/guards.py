@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 
 import torch
@@ -40,7 +41,7 @@ class FiniteGuard:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on a device or on the CPU."""
-    return isinstance(error, torch.OutOfMemoryError) or (
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and "not enough memory" in str(error)
     )
 
@@ -57,8 +58,9 @@ def largest_that_fits(attempt: Callable[[int], None], below: int) -> int:
         try:
             attempt(size)
         except (RuntimeError, MemoryError) as error:
-            if not (out_of_memory(error) or isinstance(error, MemoryError)):
+            if not out_of_memory(error):
                 raise
+            traceback.clear_frames(error.__traceback__)
         else:
             return size
         if torch.cuda.is_available():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -99,14 +100,16 @@ class Loop:
         try:
             return self.trainer.step(batch)
         except (RuntimeError, MemoryError) as error:
-            if out_of_memory(error) or isinstance(error, MemoryError):
-                raise self._no_memory(batch) from None
-            raise
+            if not out_of_memory(error):
+                raise
+            # the frames hold the activations that did not fit
+            traceback.clear_frames(error.__traceback__)
+        raise self._no_memory(batch)
 
     def _no_memory(self, batch: Batch) -> AttndropError:
         parts = self.recipe.training.accumulate
         size = -(-len(batch.x) // parts)
-        self.trainer.optimizer.zero_grad(set_to_none=True)
+        self.trainer.forward = self.trainer.model  # without waiting for other processes
 
         def attempt(count: int) -> None:
             self.trainer.optimizer.zero_grad(set_to_none=True)
