@@ -15,7 +15,7 @@ EXAMPLE = "Example: attndrop bench --recipe digits-vit --rounds 5"
 def command(
     context: typer.Context,
     recipe: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="Whose model; default: ViT-B/16 at 224.")
+        str | None, typer.Option(metavar="NAME|FILE", help="Whose model; default: digits-vit.")
     ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="A timm model, without a recipe.")
@@ -61,6 +61,8 @@ def command(
 
     if recipe is not None and model is not None:
         raise UsageError("--recipe and --model both say what to bench: give one of them")
+    if recipe is None and model is None:
+        recipe = "digits-vit"  # seconds; a ViT-B/16 takes an hour on a CPU
     here = session(context)
     work = bench.workload(
         None if recipe is None else load_recipe(recipe), model=model, batch_size=batch_size,

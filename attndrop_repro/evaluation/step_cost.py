@@ -202,7 +202,7 @@ def interleaved(
     report, clock = progress or Silent(), Clock(steps.x.device)
     steps.prepare(everyone)
     seconds: dict[str, list[float]] = {c.label: [] for c in everyone}
-    total = rounds * len(everyone)
+    total = (rounds + 1) * len(everyone)
     for turn in range(-1, rounds):
         for index in range(len(everyone)):
             contender = everyone[(index + turn) % len(everyone)]
@@ -212,7 +212,7 @@ def interleaved(
                         step()
                 else:
                     seconds[contender.label].append(clock.time(step))
-                    report.update(turn * len(everyone) + index + 1, total, method=contender.label)
+            report.update((turn + 1) * len(everyone) + index + 1, total, method=contender.label)
     return [_cost(contender, seconds, len(steps.y)) for contender in everyone]
 
 

@@ -270,8 +270,11 @@ def _two_passes(group: Group) -> list[Text]:
     return [
         say(
             "Two forward passes a step: {methods}. That is twice the compute of a one-pass method "
-            "at equal epochs. Time ratio: training seconds over the baseline's, mean by seed.",
+            "at equal epochs. Time ratio: training seconds over the baseline's, mean by seed; they "
+            "are wall time, and runs that share a machine slow each other down, so what a method "
+            "costs is for {bench} to say.",
             methods=doubled,
+            bench=Code("attndrop bench"),
         )
     ]
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from attndrop_repro.report.figures import canvas, curves
 from attndrop_repro.report.figures.curves import Curve
 from attndrop_repro.report.group import Group
-from attndrop_repro.report.prose import Code, count, say
+from attndrop_repro.report.prose import Code, Text, count, say
 
 _LABEL = "gradient variance"
 
@@ -56,8 +56,10 @@ def _overview(group: Group, found: list[Curve]) -> canvas.Picture:
         f"{', on a logarithmic axis' if log else ''}.",
         say(
             "Trace of the covariance of per-sample gradients, regulariser on; geometric means "
-            "over seeds{log}. The intervals are in the next figure.",
+            "over seeds{log}. The intervals are in the next figure. Gradients are those of each "
+            "method's own training loss{summed}.",
             log=", logarithmic axis" if log else "",
+            summed=_summed(methods),
         ),
         svg,
         png,
@@ -103,6 +105,13 @@ def _each(group: Group, found: list[Curve]) -> canvas.Picture:
         png,
         curves.data(name, title, "Epoch", [("gradient_variance", one) for one in found]),
     )
+
+
+def _summed(methods: Sequence[str]) -> Text:
+    """Says so where a loss is a sum of two: its gradients are about twice as large."""
+    if not any("rdrop" in method.split("+") for method in methods):
+        return ()
+    return say("; that of {rdrop} sums the task loss of both passes", rdrop=Code("rdrop"))
 
 
 def _epochs(found: Sequence[Curve]) -> tuple[float, float]:
