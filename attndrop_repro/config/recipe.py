@@ -132,6 +132,11 @@ class Runtime(Section):
     precision: Literal["fp64", "fp32", "bf16", "fp16"] = "fp32"
     compile: bool = False
     deterministic: bool = True
+    tensorboard: bool = Field(
+        False,
+        description="write the history for TensorBoard too, into the run's folder",
+        json_schema_extra=NO_NUMBERS,
+    )
 
 
 class Attack(Section):

@@ -16,6 +16,7 @@ from attndrop_repro.config.recipe import Recipe
 from attndrop_repro.data import Splits
 from attndrop_repro.data.batches import Batch, TrainingBatches
 from attndrop_repro.store.run_dir import RunDir
+from attndrop_repro.training.board import Board
 from attndrop_repro.training.checkpointing import Progress, capture
 from attndrop_repro.training.guards import largest_that_fits, out_of_memory
 from attndrop_repro.training.keeping import Best, Keeper, Learned
@@ -44,6 +45,7 @@ class Loop:
         watch: Signals received.
         workers: Loader processes for evaluation of images on disk.
         observe: Called after every step with the batch, the loss and the learning rate.
+        board: TensorBoard, if the recipe asks for it; in the writing process only.
     """
 
     recipe: Recipe
@@ -57,6 +59,7 @@ class Loop:
     watch: Watch = field(default_factory=Watch)
     workers: int = 0
     observe: Observer | None = None
+    board: Board | None = None
     _shown: float = field(default=0.0, init=False)
     _accuracy: float | None = field(default=None, init=False)
 
@@ -168,6 +171,8 @@ class Loop:
             "validation_loss": found.loss, "validation_accuracy": found.accuracy,
         }  # fmt: skip
         trainer.machine.agree(lambda: self.run.append_history(row))
+        if self.board is not None:
+            self.board.add(row)
         self._snapshot(epoch)
         self._beat(force=True)
 

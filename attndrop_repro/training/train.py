@@ -22,6 +22,7 @@ from attndrop_repro.randomness import seed_regulariser
 from attndrop_repro.store.run_dir import RunDir
 from attndrop_repro.store.schema import Measurement
 from attndrop_repro.store.store import Store
+from attndrop_repro.training.board import Board
 from attndrop_repro.training.borrowing import borrowed_generators
 from attndrop_repro.training.checkpointing import Progress, reinstate
 from attndrop_repro.training.keeping import Keeper, Learned
@@ -105,6 +106,8 @@ def train(
         facts = provenance(spec, splits, machine.device, machine.share.world)
         try:
             _start(loop, store, spec, facts, resume, display)
+            if spec.recipe.runtime.tensorboard and machine.main:
+                loop.board = Board(run.path / "tensorboard", loop.progress.step + 1)
             with watching() as loop.watch:
                 loop.go()
             if exceptions and machine.main:
@@ -127,6 +130,8 @@ def train(
             raise lost from error
         finally:
             loop.trainer.handle.remove()
+            if loop.board is not None:
+                loop.board.close()
     return RunResult(spec.run_id, "finished")
 
 
