@@ -27,7 +27,8 @@ def test_code_runs_as_written(code, tmp_path, monkeypatch, capsys):
 
 
 def test_every_command_is_in_the_table():
-    cells = re.findall(r"^\| (`[^|]+) \|", README, re.MULTILINE)
+    section = README.split("\n## Commands\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
     listed = [name for cell in cells for name in re.findall(r"`([a-z]+)", cell)]
     assert sorted(listed) == sorted(name for names in COMMANDS.values() for name in names)
 
