@@ -17,7 +17,7 @@ from attndrop_repro.cli.session import Session, session
 COMMANDS = {
     "From nothing to a report": ("reproduce", "report"),
     "Train and measure": ("train", "eval", "calibrate", "attack", "gradvar", "compare", "bench"),
-    "Look around": ("recipes", "methods", "datasets", "runs", "results", "doctor"),
+    "Look around": ("recipes", "methods", "datasets", "runs", "export", "results", "doctor"),
     "The papers": ("errata", "bound"),
 }
 

@@ -41,7 +41,7 @@ def load_run(
     """
     run = store.run_dir(run_id)
     spec = run.spec()
-    path = _weights(run, epoch)
+    path = kept_weights(run, epoch)
     learned, state = load_learned(path)
     if splits is None:
         splits = data.load(spec.recipe.data, data_dir=data_dir)
@@ -64,7 +64,8 @@ def _model(spec: RunSpec, splits: Splits) -> PixelModel:
     return model.double() if spec.recipe.runtime.precision == "fp64" else model
 
 
-def _weights(run: RunDir, epoch: int | None) -> Path:
+def kept_weights(run: RunDir, epoch: int | None = None) -> Path:
+    """Where a run has the weights of an epoch; None: the final ones, and it must be finished."""
     if epoch is None:
         status = run.status().get("status")
         if status != "finished":
