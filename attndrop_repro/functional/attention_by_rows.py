@@ -47,12 +47,22 @@ class Part(NamedTuple):
 class Change:
     """What a method does to an attention; without an override, nothing.
 
-    Both methods are called on every part in forward, and again in backward with what they noted;
-    that must be enough to do the same to the same numbers.
+    Methods are called on every part in forward, and in backward again in the same order; they must
+    do the same to the same numbers.
+
+    Attributes:
+        draws: Whether it draws: on a CPU only, from the generator that it is given.
     """
 
+    draws = False
+
     def logits(
-        self, logits: Tensor, part: Part, visible: Tensor | None, noted: Tensor | None
+        self,
+        logits: Tensor,
+        part: Part,
+        visible: Tensor | None,
+        noted: Tensor | None,
+        generator: torch.Generator | None,
     ) -> Tensor | None:
         """Changes logits (b, h, q, K) in place; forbidden ones are at `floor` already.
 
@@ -61,20 +71,19 @@ class Change:
             part: Which it is.
             visible: Boolean, broadcastable to the logits: keys that may be seen; None: all.
             noted: What it returned in forward; None: this is forward.
+            generator: Where draws come from; None: the default one.
 
         Returns:
-            What it needs to do it again.
+            What it wants to know in backward.
         """
         return None
 
     def gradient(self, grad: Tensor, part: Part, noted: Tensor | None) -> None:
         """Turns, in place, the gradient of changed logits into that of the logits."""
 
-    def factor(
-        self, weights: Tensor, part: Part, noted: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """What weights (b, h, q, K) are multiplied by, None for 1; and what it noted."""
-        return None, None
+    def factor(self, weights: Tensor, generator: torch.Generator | None) -> Tensor | None:
+        """What a part's weights (b, h, q, K) are multiplied by; None: 1."""
+        return None
 
 
 def attention_by_rows(
@@ -115,6 +124,18 @@ def possible() -> bool:
     return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
 
 
+def pays(k: Tensor) -> bool:
+    """Whether this is no slower than all logits at once, for keys (B, H, K, D), or saves memory.
+
+    On a GPU it is slower: there are more, smaller steps, and some wait for it.
+    """
+    return k.device.type == "cpu" or not _kept(k)
+
+
+def _kept(k: Tensor) -> bool:
+    return k.shape[-2] <= _KEPT_UP_TO * k.shape[-1]
+
+
 def parts(batch: int, heads: int, queries: int, keys: int, at_a_time: int) -> Iterator[Part]:
     """Shares out the rows in order: whole examples, or heads of one, or queries of one head."""
     rows = max(at_a_time // max(keys, 1), 1)
@@ -145,15 +166,23 @@ class _Rows(NamedTuple):
         return parts(batch, heads, queries, k.shape[-2], at_a_time)
 
     def weights(
-        self, q: Tensor, k: Tensor, part: Part, noted: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Soft-max of a part's changed logits, (b, h, q, K), in float32 at least; what was noted.
+        self,
+        q: Tensor,
+        k: Tensor,
+        part: Part,
+        noted: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Soft-max of a part's changed logits, (b, h, q, K), its factor, and what was noted.
+
+        In float32 at least.
 
         Args:
             q: The part's queries, (b, h, q, D).
             k: Its keys, (b, h, K, D).
             part: Which.
             noted: What the change noted in forward.
+            generator: Where draws come from.
         """
         # scaling the queries first keeps half precision from overflowing
         logits = _product(q * self.scale, k.mT)
@@ -161,12 +190,12 @@ class _Rows(NamedTuple):
         visible = self._visible(part, k)
         if visible is not None:
             logits.masked_fill_(~visible, floor(logits))
-        noted = self.change.logits(logits, part, visible, noted)
+        noted = self.change.logits(logits, part, visible, noted, generator)
         weights = torch.softmax(logits, -1)
         if visible is not None:
             # a padding query has no key: its soft-max is uniform over forbidden ones
             weights *= visible.any(-1, keepdim=True)
-        return weights, noted
+        return weights, self.change.factor(weights, generator), noted
 
     def _visible(self, part: Part, k: Tensor) -> Tensor | None:
         allowed = None if self.allowed is None else part.of(self.allowed)
@@ -183,29 +212,31 @@ class _ByRows(torch.autograd.Function):
         batch, heads, queries, _ = q.shape
         # models put the heads side by side next
         out = v.new_empty(batch, queries, heads, v.shape[-1]).transpose(1, 2)
-        keep = any(ctx.needs_input_grad) and k.shape[-2] <= _KEPT_UP_TO * k.shape[-1]
+        keep = any(ctx.needs_input_grad) and _kept(k)
+        # one state: notes of each part would lie between the blocks of memory that parts reuse
+        state = torch.get_rng_state() if rows.change.draws else None
         saved: list[Tensor | None] = []
         for part in rows.parts(q, k):
-            w, about_logits = rows.weights(part.of(q), part.keys(k), part)
-            factor, about_factor = rows.change.factor(w, part, None)
+            w, factor, noted = rows.weights(part.of(q), part.keys(k), part)
             applied = w if factor is None else w * factor
             part.of(out).copy_(_product(applied.to(v.dtype), part.keys(v)))
-            saved += [about_logits, about_factor, *((w, factor) if keep else (None, None))]
+            saved += [noted, *((w, factor) if keep else (None, None))]
         ctx.rows = rows
-        ctx.save_for_backward(q, k, v, *saved)
+        ctx.save_for_backward(q, k, v, state, *saved)
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, *saved = ctx.saved_tensors
+        q, k, v, state, *saved = ctx.saved_tensors
         rows: _Rows = ctx.rows
         exact = torch.promote_types(q.dtype, torch.float32)
         # contiguous, so that products can be written into them; sums over parts in float32 at least
         dq = q.new_empty(q.shape)
         dk, dv = (x.new_empty(x.shape, dtype=exact) for x in (k, v))
+        generator = None if state is None else torch.Generator().set_state(state)
         for index, part in enumerate(rows.parts(q, k)):
-            about_logits, about_factor, w, factor = saved[4 * index : 4 * index + 4]
+            noted, w, factor = saved[3 * index : 3 * index + 3]
             part_q, part_k, part_v, part_grad = (
                 part.of(q),
                 part.keys(k),
@@ -213,15 +244,14 @@ class _ByRows(torch.autograd.Function):
                 part.of(grad),
             )
             if w is None:
-                w, _ = rows.weights(part_q, part_k, part, about_logits)
-                factor, _ = rows.change.factor(w, part, about_factor)
+                w, factor, _ = rows.weights(part_q, part_k, part, noted, generator)
             applied = w if factor is None else w * factor
             _add(dv, part, applied.to(v.dtype).mT, part_grad)
             dw = _product(part_grad, part_v.mT).to(exact)
             if factor is not None:
                 dw *= factor
             dl = torch._softmax_backward_data(dw, w, -1, exact)
-            rows.change.gradient(dl, part, about_logits)
+            rows.change.gradient(dl, part, noted)
             dl = dl.to(q.dtype)
             _product(dl, part_k, rows.scale, out=part.of(dq))
             _add(dk, part, dl.mT, part_q, rows.scale)

@@ -31,6 +31,8 @@ class DroppedKeys(Change):
         free: Boolean, broadcastable to (B, H, Q, K): elements that may be dropped. None: all.
     """
 
+    draws = True
+
     def __init__(self, draw: Draw, p: float | Tensor, free: Tensor | None) -> None:
         self.draw, self.p, self.free = draw, _four(p), _four(free)
         self._whole: Tensor | None = None
@@ -52,10 +54,14 @@ class DroppedKeys(Change):
         return self._whole
 
     def logits(
-        self, logits: Tensor, part: Part, visible: Tensor | None, noted: Tensor | None
-    ) -> Tensor:
+        self,
+        logits: Tensor,
+        part: Part,
+        visible: Tensor | None,
+        noted: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> None:
         """Puts dropped keys at `floor`, or below where they were forbidden."""
-        noted, generator = _generator(noted)
         u = self.draw(logits.shape, generator=generator)
         if self.free is not None:
             u.masked_fill_(~part.of(self.free), 1.0)
@@ -64,7 +70,6 @@ class DroppedKeys(Change):
         least = best.clamp(max=p) if isinstance(p, float) else torch.minimum(best, p)
         # 0 or `floor`, by arithmetic in place: a boolean mask takes ten times as long
         logits += u.ge_(least).sub_(1.0).mul_(-floor(u)).to(logits.dtype)
-        return noted
 
 
 class DroppedWeights(Change):
@@ -74,23 +79,15 @@ class DroppedWeights(Change):
         p: Probability of dropping, below 1.
     """
 
+    draws = True
+
     def __init__(self, p: float) -> None:
         self.p = p
 
-    def factor(self, weights: Tensor, part: Part, noted: Tensor | None) -> tuple[Tensor, Tensor]:
+    def factor(self, weights: Tensor, generator: torch.Generator | None) -> Tensor:
         """0 or 1 / (1 - p)."""
-        noted, generator = _generator(noted)
         u = torch.rand(weights.shape, generator=generator)
-        return u.ge_(self.p).to(weights.dtype).mul_(1 / (1 - self.p)), noted
-
-
-def _generator(noted: Tensor | None) -> tuple[Tensor, torch.Generator | None]:
-    """The generator's state before draws, and what draws from it: None is the default one."""
-    if noted is None:
-        return torch.get_rng_state(), None
-    generator = torch.Generator()
-    generator.set_state(noted)
-    return noted, generator
+        return u.ge_(self.p).to(weights.dtype).mul_(1 / (1 - self.p))
 
 
 def _four(x: Any) -> Any:

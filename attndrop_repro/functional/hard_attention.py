@@ -57,7 +57,12 @@ class _Masking(Change):
         self.keep, self.mode, self.selectable = keep, mode, selectable
 
     def logits(
-        self, logits: Tensor, part: Part, visible: Tensor | None, noted: Tensor | None
+        self,
+        logits: Tensor,
+        part: Part,
+        visible: Tensor | None,
+        noted: Tensor | None,
+        generator: torch.Generator | None,
     ) -> Tensor:
         """Masks some of the largest."""
         low = floor(logits)

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attndrop_repro.functional.attention_by_rows import possible
+from attndrop_repro.functional.attention_by_rows import pays, possible
 from attndrop_repro.functional.hard_attention import hard_attention
 from attndrop_repro.functional.hard_masking import Mode, hard_masking
 from attndrop_repro.functional.relaxed_bernoulli import relaxed_log_keep
@@ -72,7 +72,7 @@ class HardMasking(Scoped[HardMaskingSettings]):
             return call.run()
         call = call.settled()
         plain = call.bias is None and not call.dropout_p and call.on_weights is None
-        if plain and possible() and not self.strength.is_learned:
+        if plain and possible() and pays(call.k) and not self.strength.is_learned:
             return hard_attention(
                 call.q, call.k, call.v, self._keep(call, p), scale=call.scale, mode=s.mode,
                 allowed=call.allowed, causal=call.causal, selectable=s.open_to_change(call),
