@@ -113,7 +113,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(make, monkeypatch):
 
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(AttndropError, match="cannot write"):
+    with pytest.raises(AttndropError, match="is no folder"):
         Store(tmp_path / "file").write_outside({"model": "m"}, [ACCURACY])
 
 
