@@ -8,6 +8,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory  # the last line of `make demo` is the report's path
 .DEFAULT_GOAL := help
 
 VENV ?= .venv
