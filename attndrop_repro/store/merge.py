@@ -148,7 +148,7 @@ def _copy(source: Path, target: Path) -> None:
         try:
             temporary.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
-                ignore = shutil.ignore_patterns(f"{TEMPORARY}*")
+                ignore = shutil.ignore_patterns(f"{TEMPORARY}*", "lock")
                 shutil.copytree(source, temporary, symlinks=True, ignore=ignore)
                 move_folder(temporary, target)
             else:

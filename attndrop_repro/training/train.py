@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,6 +24,7 @@ from attndrop_repro.store.store import Store
 from attndrop_repro.training.board import Board
 from attndrop_repro.training.borrowing import borrowed_generators
 from attndrop_repro.training.checkpointing import Progress, reinstate
+from attndrop_repro.training.claiming import broken, finished, sole_trainer
 from attndrop_repro.training.keeping import Keeper, Learned
 from attndrop_repro.training.loop import Loop, Observer
 from attndrop_repro.training.machine import Machine, lost_contact, numerics
@@ -94,20 +94,24 @@ def train(
     if os.environ.get("RANK", "0") != "0":
         display = Silent()  # of several processes one talks
     run = store.run_dir(spec.run_id)
-    if resume != "never" and run.status().get("status") == "finished":
-        display.say(f"{spec.run_id} is finished already (anew: --resume never)")
-        return RunResult(spec.run_id, "finished", already_finished=True)
-    with numerics(spec.recipe.runtime), borrowed_generators() as exceptions:
+    if resume != "never" and finished(run):
+        return _nothing_to_do(spec, display)
+    borrowed = borrowed_generators()
+    with numerics(spec.recipe.runtime), borrowed as exceptions, ExitStack() as held:
         machine = Machine(spec.recipe.runtime, device)
         torch.set_num_threads(spec.recipe.runtime.threads)  # accelerate may have set its own
         splits = data.load(spec.recipe.data, data_dir=data_dir, download=download)
         loop = _prepared(spec, splits, machine, run, display, workers, init_from)
+        held.callback(loop.trainer.handle.remove)
         loop.observe = observe
         facts = provenance(spec, splits, machine.device, machine.share.world)
+        if not _claimed(loop, held, resume):
+            return _nothing_to_do(spec, display)
         try:
             _start(loop, store, spec, facts, resume, display)
             if spec.recipe.runtime.tensorboard and machine.main:
                 loop.board = Board(run.path / "tensorboard", loop.progress.step + 1)
+                held.callback(loop.board.close)
             with watching() as loop.watch:
                 loop.go()
             if exceptions and machine.main:
@@ -128,11 +132,12 @@ def train(
             )
             _tell(loop, "failed", lost)
             raise lost from error
-        finally:
-            loop.trainer.handle.remove()
-            if loop.board is not None:
-                loop.board.close()
     return RunResult(spec.run_id, "finished")
+
+
+def _nothing_to_do(spec: RunSpec, display: Display) -> RunResult:
+    display.say(f"{spec.run_id} is finished already (anew: --resume never)")
+    return RunResult(spec.run_id, "finished", already_finished=True)
 
 
 def _prepared(
@@ -179,6 +184,25 @@ def _place_learner(handle: Handle, machine: Machine) -> None:
         learner.modules().to(machine.device, machine.dtype)
 
 
+def _claimed(loop: Loop, held: ExitStack, resume: Resume) -> bool:
+    """Makes the run this job's alone; what is refused here changes nothing of the run.
+
+    Returns:
+        Whether there is something to do: another job may have finished it meanwhile.
+    """
+    run, machine = loop.run, loop.trainer.machine
+    if resume == "must" and not run.exists():
+        raise UsageError(f"{run.run_id} has not begun, so there is nothing to resume")
+    done: list[bool] = []
+
+    def attempt() -> None:
+        held.enter_context(sole_trainer(run))
+        done.append(resume != "never" and finished(run))
+
+    machine.agree(attempt)
+    return not machine.any(any(done))
+
+
 def _start(
     loop: Loop,
     store: Store,
@@ -188,12 +212,10 @@ def _start(
     display: Display,
 ) -> None:
     machine, keeper = loop.trainer.machine, loop.keeper
-    begun = loop.run.exists()
-    if resume == "must" and not begun:
-        raise UsageError(f"{spec.run_id} has not begun, so there is nothing to resume")
-    machine.agree(lambda: _not_in_use(loop.run))
-    if resume == "never" and begun:
+    if resume == "never" and loop.run.exists():
         machine.agree(keeper.forget)
+    elif machine.main and loop.run.status().get("status") == "finished":
+        display.say(f"{broken(loop.run)}: the weights are made anew")
     machine.wait()
     seed_regulariser(spec.seed, machine.share.rank)
     found, damaged = keeper.latest()
@@ -215,15 +237,6 @@ def _start(
     machine.wait()
     done = loop.progress.step // loop.batches.steps_per_epoch
     machine.agree(lambda: _announce(loop, store, spec, facts, done))
-
-
-def _not_in_use(run: RunDir) -> None:
-    status = run.status()
-    other = status.get("pid") != os.getpid() and status.get("host") == socket.gethostname()
-    if other and run.state() == "running":
-        raise AttndropError(
-            f"{run.run_id} is being trained by process {status['pid']}: wait for it or stop it"
-        )
 
 
 def _announce(loop: Loop, store: Store, spec: RunSpec, facts: dict[str, object], done: int) -> None:

@@ -97,3 +97,38 @@ def together(root: Path, spec: RunSpec, out: Path, world: int = 2) -> list[Any]:
     for process in processes:
         process.start()
     return processes
+
+
+def sit_at_once(start: Any, root: str, spec: str, told: Any) -> None:
+    """Trains when all others are ready to; tells how it ended and how many steps it made."""
+    from support.tiny_run import Said, Steps
+
+    from attndrop_repro.config.errors import AttndropError
+    from attndrop_repro.training import train
+
+    os.fsync = lambda descriptor: None
+    said, steps = Said(), Steps()
+    start.wait()
+    try:
+        result = train(
+            RunSpec.from_json(spec), Store(root), device="cpu", progress=said, observe=steps
+        )
+    except AttndropError as error:
+        told.put(("refused", str(error), len(steps.losses)))
+    else:
+        how = "nothing to do" if result.already_finished else "trained"
+        told.put((how, str(os.getpid()), len(steps.losses)))
+
+
+def at_once(root: Path, spec: RunSpec, count: int = 2) -> list[tuple[str, str, int]]:
+    """Trains one run in several processes started together: how each ended, what it said."""
+    made = context()
+    start, told = made.Barrier(count), made.SimpleQueue()
+    arguments = (start, str(root), spec.to_json(), told)
+    processes = [made.Process(target=sit_at_once, args=arguments) for _ in range(count)]
+    for process in processes:
+        process.start()
+    ends: list[tuple[str, str, int]] = [told.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return sorted(ends)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from torch import Tensor
 from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.models import PixelModel
 from attndrop_repro.store import Store
-from attndrop_repro.store.run_dir import _birth
 from attndrop_repro.training import train
 from attndrop_repro.training.guards import FiniteGuard, largest_that_fits, out_of_memory
 
@@ -132,19 +130,6 @@ def test_a_batch_of_one(tmp_path: Path) -> None:
         spec_of("dropout", data={"train_images": 3}, training={"batch_size": 1, "epochs": 1}),
     )
     assert [len(rows) for rows in found.steps.rows] == [1, 1, 1]
-
-
-def test_a_run_in_training_is_left_alone(tmp_path: Path) -> None:
-    spec = spec_of(training={"epochs": 1})
-    run = Store(tmp_path).begin_run(spec, {})
-    content = {**run.status(), "pid": os.getppid(), "born": ""}
-    content.update(born=_birth(os.getppid()))
-    (run.path / "status.json").write_text(json.dumps(content))
-    with pytest.raises(AttndropError, match=f"being trained by process {os.getppid()}"):
-        trained(tmp_path, spec)
-    content["born"] = "long ago"  # another process has that number now
-    (run.path / "status.json").write_text(json.dumps(content))
-    trained(tmp_path, spec)
 
 
 def test_what_is_not_deterministic_is_recorded_and_not_shown(
