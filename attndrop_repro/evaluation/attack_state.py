@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attndrop_repro.config.errors import UsageError
 from attndrop_repro.evaluation.attack_setting import AttackSetting
+from attndrop_repro.evaluation.attack_trail import Trail
 from attndrop_repro.randomness import torch_stream
 
 CHUNK = 128  # examples whose starts are drawn together
@@ -34,7 +35,7 @@ class State:
         size: Largest perturbation so far, in the attack's norm.
         least: Smallest pixel of the last adversarial image.
         most: Its largest pixel.
-        rest: Where the last attack on an example came to rest, (n, C, H, W), once one has.
+        trail: Which iterates were judged already, of an attack that can come back to one.
         images: The last adversarial images, if kept.
     """
 
@@ -48,7 +49,7 @@ class State:
         self.robust, self.open = self.correct.clone(), self.correct.clone()
         self.reached, self.changed = (torch.zeros_like(self.correct) for _ in range(2))
         self.size, self.least, self.most = (x.new_zeros(len(x)) for _ in range(3))
-        self.rest: Tensor | None = None
+        self.trail: Trail | None = None
         self.images = x.clone() if keep else None
 
     @property
@@ -84,27 +85,6 @@ class State:
         if self.images is not None:
             self.images[which] = changed
         return done
-
-    def settled(self, rows: Tensor, now: Tensor, then: Tensor, before: Tensor | None) -> Tensor:
-        """Which attacks have nothing new before them, (B,): the model is deterministic.
-
-        Args:
-            rows: Which examples, (B,).
-            now: Their iterates, (B, C, H, W), all judged.
-            then: The next ones, not yet judged.
-            before: The last ones, or None at the start.
-        """
-        stays = _equal(then, now)
-        settled = stays.clone()
-        if before is not None:
-            settled |= _equal(then, before)
-        if self.rest is not None:
-            settled |= _equal(then, self.rest[rows])
-        if stays.any():
-            if self.rest is None:
-                self.rest = torch.full_like(self.x, -1.0)  # no image
-            self.rest[rows[stays]] = now[stays]
-        return settled
 
     def chunks(self, rows: Tensor) -> list[tuple[int, Tensor]]:
         """These rows by the chunk of the data set that they belong to: its number, and the rows."""
@@ -157,7 +137,3 @@ def aims(scores: Tensor, y: Tensor, target: str | None, seed: int, first: int) -
     if target == "least-likely":
         return scores.masked_fill(own, torch.inf).argmin(1)
     return scores.masked_fill(own, -torch.inf).argmax(1)
-
-
-def _equal(one: Tensor, other: Tensor) -> Tensor:
-    return (one == other).flatten(1).all(1)

@@ -2,9 +2,8 @@
 
 Only examples that are still classified correctly are attacked further: after the clean pass, after
 every step and after every restart. An example counts as broken when any iterate is misclassified;
-all of them lie inside the eps ball. In linf, an attack that comes back to an iterate which was
-judged already can find nothing new (the model is deterministic), so the example rests until the
-next restart: this changes no result.
+all of them lie inside the eps ball. In linf, an attack that comes to an iterate which was judged
+already, in this restart or another, ends there: it can find nothing new (`attack_trail`).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from attndrop_repro.data import ImageSplit
 from attndrop_repro.evaluation.attack_setting import AttackSetting
 from attndrop_repro.evaluation.attack_state import CHUNK, State
 from attndrop_repro.evaluation.attack_target import Target, filled
+from attndrop_repro.evaluation.attack_trail import Trail
 from attndrop_repro.evaluation.guard import forward, place, untouched
 from attndrop_repro.evaluation.plain_attention import ShortByParts
 from attndrop_repro.randomness import stream
@@ -203,23 +203,26 @@ class Run:
             start = state.starts(rows, s, self.seed, restart)
             kind = torchattacks.PGD if s.norm == "linf" else torchattacks.PGDL2
             one = kind(self.target, eps=eps, alpha=s.step_size.value, steps=1, random_start=False)
-            self._steps(state, rows, start, one, s.steps)
+            if s.norm == "linf" and state.trail is None:
+                state.trail = Trail(state.x, s.restarts, s.steps)
+            self._steps(state, rows, start, one, s.steps, restart)
         else:
             self._autoattack(state, rows)
 
-    def _steps(self, state: State, rows: Tensor, now: Tensor, step: Any, count: int) -> None:
+    def _steps(
+        self, state: State, rows: Tensor, now: Tensor, step: Any, count: int, restart: int = 0
+    ) -> None:
         """`count` steps from `now`, dropping examples once nothing more can happen to them."""
         if state.aim is not None:
             step.set_mode_targeted_by_label(quiet=True)
-        before: Tensor | None = None
         for index in range(count):
             then, logits = self._one(state, rows, now, step, watch=index == 0)
             still = torch.ones_like(rows, dtype=torch.bool)
             if index or self.setting.name == "pgd":  # FGSM's first forward is at the clean images
                 still = ~state.judge(rows, now, logits)
-            if self.setting.norm == "linf" and count > 1:
-                still &= ~state.settled(rows, now, then, before)
-            rows, before, now = rows[still], now[still], then[still]
+            if state.trail is not None:
+                still &= ~state.trail.known(rows, then, restart, index + 1)
+            rows, now = rows[still], then[still]
             if not len(rows):
                 return
         state.judge(rows, now, self.scores(now, rows + state.first, count))

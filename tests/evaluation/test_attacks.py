@@ -17,6 +17,7 @@ from attndrop_repro.config.errors import AttndropError, UsageError
 from attndrop_repro.config.fractions import Eps
 from attndrop_repro.evaluation import attack_state
 from attndrop_repro.evaluation.attack_setting import AttackSetting, grid
+from attndrop_repro.evaluation.attack_trail import Trail
 from attndrop_repro.evaluation.attacks import attack
 from attndrop_repro.evaluation.plain_attention import ShortByParts
 from attndrop_repro.models import PixelModel
@@ -56,16 +57,20 @@ def test_pgd_is_as_strong_as_torchattacks_own(eps):
     assert min(theirs) - 2 / 120 <= ours <= max(theirs) + 1 / 120
 
 
-def test_resting_examples_change_nothing(monkeypatch):
-    """With the shortcut for iterates that repeat, and without it."""
+def test_iterates_that_were_judged_are_not_computed_again(monkeypatch):
+    """With the memory of them and without: the same results, by far fewer forward passes."""
     model, split = judged.trained(), judged.some(60)
-    short = one(model, split, eps="8/255", step_size="4/255", restarts=2)
-    monkeypatch.setattr(
-        attack_state.State, "settled", lambda self, rows, *_: torch.zeros_like(rows).bool()
-    )
-    assert torch.equal(
-        one(model, split, eps="8/255", step_size="4/255", restarts=2).robust, short.robust
-    )
+    seen = []
+    model.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    options = {"eps": "8/255", "step_size": "4/255", "restarts": 3, "keep": True}
+    short = one(model, split, **options)
+    few = sum(seen)
+    seen.clear()
+    monkeypatch.setattr(Trail, "known", lambda _, rows, *__: torch.zeros_like(rows).bool())
+    long = one(model, split, **options)
+    assert torch.equal(long.robust, short.robust)
+    assert long.largest == short.largest
+    assert few < 0.6 * sum(seen)
 
 
 @pytest.mark.parametrize("statistics", [(0.3, 0.37), (0.0, 1.0)])
