@@ -55,7 +55,9 @@ def _own_store(rank: int, world: int) -> Store:
         try:
             board.wait([_KEY], _TRY)
             port = int(board.get(_KEY))
-            store = TCPStore(host, port, world, is_master=False, timeout=_TRY)
+            store = TCPStore(
+                host, port, world, is_master=False, timeout=_TRY, wait_for_workers=False
+            )
         except (DistError, RuntimeError):
             time.sleep(0.2)  # the port of an attempt that is over; the new one comes
         else:

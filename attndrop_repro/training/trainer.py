@@ -122,11 +122,10 @@ class Trainer:
             The mean loss, detached.
         """
         parts = parts or self.training.accumulate
+        parts = min(parts, len(batch.x))  # what is left empty would be the last, which is synced
         xs, ys = batch.x.tensor_split(parts), batch.y.tensor_split(parts)
         losses = []
         for index, (x, y) in enumerate(zip(xs, ys, strict=True)):
-            if not len(x):
-                continue
             share = len(x) / len(batch.x)
             last = index == parts - 1
             with nullcontext() if last else self.machine.without_sync():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +51,12 @@ def until_step(root: Path, spec: RunSpec, step: int, process: Any) -> None:
         time.sleep(0.001)
 
 
-def sit_together(rank: int, world: int, port: int, root: str, spec: str, out: str) -> None:
+def sit_together(
+    rank: int, world: int, port: int, root: str, spec: str, out: str, dies_at: int | None
+) -> None:
     """One of several processes, as torchrun starts them; its steps go to ``out/<rank>.json``."""
     import json
+    import traceback
 
     from support.tiny_run import Steps
 
@@ -59,8 +65,19 @@ def sit_together(rank: int, world: int, port: int, root: str, spec: str, out: st
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
     os.environ.update({name: str(value) for name, value in place.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1")
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     steps = Steps()
-    train(RunSpec.from_json(spec), Store(root), device="cpu", observe=steps)
+
+    def observe(batch: Any, loss: Any, rate: float) -> None:
+        steps(batch, loss, rate)
+        if batch.step == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        train(RunSpec.from_json(spec), Store(root), device="cpu", observe=observe)
+    except Exception:
+        (Path(out) / f"{rank}.error").write_text(traceback.format_exc())
+        raise
     (Path(out) / f"{rank}.json").write_text(json.dumps(steps.__dict__))
 
 
@@ -79,24 +96,59 @@ def meet(rank: int, port: int) -> None:
     os._exit(int(total))
 
 
-def together(root: Path, spec: RunSpec, out: Path, world: int = 2) -> list[Any]:
-    """Starts a training in several processes; returns them."""
-    import socket
+@dataclass
+class Job:
+    """Processes that train one run together.
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    Attributes:
+        processes: By rank.
+        agent: The store by which they find each other, as torchrun's agent has one: no port is
+            ever let go and taken again.
+        out: Where each process leaves its steps, or its error.
+    """
+
+    processes: list[Any]
+    agent: Any
+    out: Path
+
+    def end(self) -> list[int]:
+        """Waits for all of them; their exit statuses."""
+        for process in self.processes:
+            process.join()
+        return [process.exitcode for process in self.processes]
+
+    def errors(self) -> str:
+        """What they died of, for a test that fails to show."""
+        return "\n".join(path.read_text() for path in sorted(self.out.glob("*.error")))
+
+
+def together(
+    root: Path, spec: RunSpec, out: Path, world: int = 2, dies: Mapping[int, int] | None = None
+) -> Job:
+    """Starts a training in several processes.
+
+    Args:
+        root: Of the store.
+        spec: The run.
+        out: Folder for what each process tells.
+        world: How many.
+        dies: By rank, the step after which it is killed, before that step's checkpoint.
+    """
+    import torch
+
+    agent = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     out.mkdir(parents=True, exist_ok=True)
+    for left in out.iterdir():
+        left.unlink()
     made = context()
-    processes = [
-        made.Process(
-            target=sit_together, args=(rank, world, port, str(root), spec.to_json(), str(out))
-        )
-        for rank in range(world)
-    ]
+    processes = []
+    for rank in range(world):
+        at = (dies or {}).get(rank)
+        arguments = (rank, world, agent.port, str(root), spec.to_json(), str(out), at)
+        processes.append(made.Process(target=sit_together, args=arguments))
     for process in processes:
         process.start()
-    return processes
+    return Job(processes, agent, out)
 
 
 def sit_at_once(start: Any, root: str, spec: str, told: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.sitting import context, meet, together, until_step
+from support.sitting import context, meet, together
 from support.tiny_run import ended, spec_of, trained
 
 from attndrop_repro.store import Store
-from attndrop_repro.training import train
 
 EXACT = {"runtime": {"precision": "fp64"}}
 
@@ -40,15 +38,13 @@ def test_two_processes_give_the_losses_of_one(
     data = {"validation": 0.075}
     spec = spec_of(method, data=data, training={"epochs": 2, **training}, **EXACT)
     alone = trained(tmp_path / "one", spec)
-    processes = together(tmp_path / "two", spec, tmp_path / "out")
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
-    one, two = (steps_of(tmp_path / "out", rank) for rank in (0, 1))
-    means = [(a + b) / 2 for a, b in zip(one["losses"], two["losses"], strict=True)]
+    two = together(tmp_path / "two", spec, tmp_path / "out")
+    assert two.end() == [0, 0], two.errors()
+    first, second = (steps_of(tmp_path / "out", rank) for rank in (0, 1))
+    means = [(a + b) / 2 for a, b in zip(first["losses"], second["losses"], strict=True)]
     assert means == pytest.approx(alone.steps.losses, abs=1e-6)
-    assert one["losses"] != two["losses"]
-    assert [a + b for a, b in zip(one["rows"], two["rows"], strict=True)] == alone.steps.rows
+    assert first["losses"] != second["losses"]
+    assert [a + b for a, b in zip(first["rows"], second["rows"], strict=True)] == alone.steps.rows
     both = ended(Store(tmp_path / "two"), spec)
     for name, value in alone.weights.items():
         assert (value - both.weights[name]).abs().max() < 1e-6, name
@@ -61,9 +57,8 @@ def test_two_processes_give_the_losses_of_one(
 
 def test_masks_differ_by_process(tmp_path: Path) -> None:
     spec = spec_of("dropout", data={"train_images": 2}, training={"batch_size": 2, "epochs": 1})
-    processes = together(tmp_path, spec, tmp_path / "out")
-    for process in processes:
-        process.join()
+    job = together(tmp_path, spec, tmp_path / "out")
+    assert job.end() == [0, 0], job.errors()
     run = Store(tmp_path).run_dir(spec.run_id)
     from attndrop_repro.training.keeping import Keeper
 
@@ -74,18 +69,17 @@ def test_masks_differ_by_process(tmp_path: Path) -> None:
 
 def test_two_processes_killed_go_on_to_the_same_end(tmp_path: Path) -> None:
     spec = spec_of("dropout", training={"epochs": 4, "checkpoint_every": 0.5}, **EXACT)
-    for process in together(tmp_path / "whole", spec, tmp_path / "out"):
-        process.join()
-    processes = together(tmp_path / "a", spec, tmp_path / "out")
-    until_step(tmp_path / "a", spec, 9, processes[0])
+    whole = together(tmp_path / "whole", spec, tmp_path / "out")
+    assert whole.end() == [0, 0], whole.errors()
+    killed = together(tmp_path / "a", spec, tmp_path / "killed", dies={1: 10})
     # the other one notices that its peer is gone and ends in an error by itself
-    os.kill(processes[1].pid, signal.SIGKILL)
-    processes[0].join(60)
-    assert processes[0].exitcode not in (None, 0)
-    for process in together(tmp_path / "a", spec, tmp_path / "out"):
-        process.join()
-    whole = ended(Store(tmp_path / "whole"), spec)
-    assert ended(Store(tmp_path / "a"), spec).same_as(whole)
+    assert killed.end() == [1, -signal.SIGKILL]
+    assert "lost contact with another process of this job" in killed.errors()
+    assert "it goes on after epoch 1 and 3 steps (step 9)" in killed.errors()
+    assert Store(tmp_path / "a").run_dir(spec.run_id).status()["status"] == "failed"
+    again = together(tmp_path / "a", spec, tmp_path / "out")
+    assert again.end() == [0, 0], again.errors()
+    assert ended(Store(tmp_path / "a"), spec).same_as(ended(Store(tmp_path / "whole"), spec))
 
 
 def test_a_restarted_job_is_not_misled_by_its_last_attempt() -> None:
@@ -104,13 +98,21 @@ def test_a_restarted_job_is_not_misled_by_its_last_attempt() -> None:
 
 def test_one_process_can_go_on_where_two_stopped(tmp_path: Path) -> None:
     spec = spec_of(training={"epochs": 4, "checkpoint_every": 0.5}, **EXACT)
-    processes = together(tmp_path / "a", spec, tmp_path / "out")
-    until_step(tmp_path / "a", spec, 9, processes[0])
-    for process in processes:
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-    train(spec, Store(tmp_path / "a"), device="cpu")
-    found = ended(Store(tmp_path / "a"), spec)
+    killed = together(tmp_path / "a", spec, tmp_path / "out", dies={0: 10, 1: 10})
+    assert -signal.SIGKILL in killed.end()
+    found = trained(tmp_path / "a", spec)
+    assert len(found.steps.losses) == 24 - 9
     whole = trained(tmp_path / "whole", spec)
     for mine, theirs in zip(whole.history, found.history, strict=True):
         assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-6)
+
+
+def test_micro_batches_without_an_image_still_meet_the_other_process(tmp_path: Path) -> None:
+    # six images for two processes: the last of four micro-batches is empty in both
+    spec = spec_of(data={"train_images": 6}, training={"epochs": 4, "accumulate": 4}, **EXACT)
+    alone = trained(tmp_path / "one", spec)
+    two = together(tmp_path / "two", spec, tmp_path / "out")
+    assert two.end() == [0, 0], two.errors()
+    both = ended(Store(tmp_path / "two"), spec)
+    for name, value in alone.weights.items():
+        assert (value - both.weights[name]).abs().max() < 1e-6, name
