@@ -24,9 +24,17 @@ _DEPENDENCIES = (
 
 
 def provenance(
-    spec: RunSpec, splits: Splits, device: torch.device, processes: int
+    spec: RunSpec, splits: Splits, device: torch.device, processes: int, passes: int
 ) -> dict[str, Any]:
-    """What is recorded with a run, as JSON values."""
+    """What is recorded with a run, as JSON values.
+
+    Args:
+        spec: The run.
+        splits: Its data.
+        device: Where it is trained.
+        processes: How many train it together.
+        passes: Forward passes a training step.
+    """
     return {
         "code_version": code_version(),
         "python": platform.python_version(),
@@ -45,6 +53,7 @@ def provenance(
         "device": device_name(device),
         "threads": spec.recipe.runtime.threads,
         "processes": processes,
+        "passes": passes,
         "precision": spec.recipe.runtime.precision,
         "deterministic": spec.recipe.runtime.deterministic,
         "open_points": open_points(spec),

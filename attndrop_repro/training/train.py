@@ -104,7 +104,9 @@ def train(
         loop = _prepared(spec, splits, machine, run, display, workers, init_from)
         held.callback(loop.trainer.handle.remove)
         loop.observe = observe
-        facts = provenance(spec, splits, machine.device, machine.share.world)
+        facts = provenance(
+            spec, splits, machine.device, machine.share.world, loop.trainer.handle.passes
+        )
         if not _claimed(loop, held, resume):
             return _nothing_to_do(spec, display)
         try:

@@ -167,3 +167,20 @@ def test_what_is_recorded_of_a_run(tmp_path: Path) -> None:
     assert set(frame["metric"]) == {"train_seconds", "images_per_second"}
     assert (frame["status"] == "finished").all()
     assert (frame["k"] == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "passes"),
+    [
+        ("dropkey", {}, 1),
+        ("rdrop", {}, 2),
+        ("rdrop", {"alpha": 0.0, "p": 0.0}, 1),
+        ("dropkey+consistency", {}, 2),
+    ],
+)
+def test_forward_passes_are_recorded(
+    tmp_path: Path, method: str, settings: dict[str, Any], passes: int
+) -> None:
+    spec = spec_of(method, settings=settings, training={"epochs": 1})
+    trained(tmp_path, spec)
+    assert Store(tmp_path).run_dir(spec.run_id).provenance()["passes"] == passes
