@@ -15,13 +15,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from attndrop_repro.functional.joint_projection import apart, joint_projection
 from attndrop_repro.functional.masked_softmax import floor
 
-# Elements of logits at a time. CPU: what stays in the caches until it is used again.
-_AT_A_TIME, _AT_A_TIME_ON_A_GPU = 2**18, 2**23
+# Elements of logits at a time. CPU: what stays in the caches until it is used again. More threads
+# want more, for all of them wait for each other after every step.
+_AT_A_TIME, _AT_A_TIME_BY_THREADS, _AT_A_TIME_ON_A_GPU = 2**19, 2**20, 2**23
 # Weights are kept where K <= 8 D: a block keeps some 16 D numbers for each head and token.
 _KEPT_UP_TO = 8
-# Elements of an example's product from which a call of its own is cheaper than copying its factors.
+# One thread: elements of an example's product from which a call of its own costs less than copying
+# its factors.
 _WORTH_A_CALL = 2**14
 
 
@@ -114,8 +117,11 @@ def attention_by_rows(
         q, k, v = (x.to(torch.get_autocast_dtype(device)) for x in (q, k, v))
     if allowed is not None:
         allowed = allowed.reshape((1,) * (4 - allowed.dim()) + allowed.shape)
+    qkv = joint_projection(q, k, v)
     with torch.autocast(device, enabled=False):
-        output: Tensor = _ByRows.apply(q, k, v, _Rows(change, scale, allowed, causal))
+        output: Tensor = _ByRows.apply(
+            _Rows(change, scale, allowed, causal), *((q, k, v) if qkv is None else (qkv,))
+        )
     return output
 
 
@@ -130,6 +136,10 @@ def pays(k: Tensor) -> bool:
     On a GPU it is slower: there are more, smaller steps, and some wait for it.
     """
     return k.device.type == "cpu" or not _kept(k)
+
+
+def _alone() -> bool:
+    return torch.get_num_threads() == 1
 
 
 def _kept(k: Tensor) -> bool:
@@ -162,7 +172,10 @@ class _Rows(NamedTuple):
 
     def parts(self, q: Tensor, k: Tensor) -> Iterator[Part]:
         batch, heads, queries, _ = q.shape
-        at_a_time = _AT_A_TIME if q.device.type == "cpu" else _AT_A_TIME_ON_A_GPU
+        if q.device.type != "cpu":
+            at_a_time = _AT_A_TIME_ON_A_GPU
+        else:
+            at_a_time = _AT_A_TIME if _alone() else _AT_A_TIME_BY_THREADS
         return parts(batch, heads, queries, k.shape[-2], at_a_time)
 
     def weights(
@@ -208,7 +221,9 @@ class _Rows(NamedTuple):
 
 class _ByRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rows: _Rows) -> Tensor:
+    def forward(ctx: Any, rows: _Rows, *tensors: Tensor) -> Tensor:
+        """Of queries, keys and values, or of what all three are views of."""
+        q, k, v = tensors if len(tensors) == 3 else apart(*tensors)
         batch, heads, queries, _ = q.shape
         # models put the heads side by side next
         out = v.new_empty(batch, queries, heads, v.shape[-1]).transpose(1, 2)
@@ -221,19 +236,20 @@ class _ByRows(torch.autograd.Function):
             applied = w if factor is None else w * factor
             part.of(out).copy_(_product(applied.to(v.dtype), part.keys(v)))
             saved += [noted, *((w, factor) if keep else (None, None))]
-        ctx.rows = rows
-        ctx.save_for_backward(q, k, v, state, *saved)
+        ctx.rows, ctx.inputs = rows, len(tensors)
+        ctx.save_for_backward(*tensors, state, *saved)
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, state, *saved = ctx.saved_tensors
+        tensors = ctx.saved_tensors[: ctx.inputs]
+        state, *saved = ctx.saved_tensors[ctx.inputs :]
         rows: _Rows = ctx.rows
+        grads = tuple(torch.empty_like(x) for x in tensors)
+        (q, k, v), (dq, dk, dv) = (x if len(x) == 3 else apart(*x) for x in (tensors, grads))
         exact = torch.promote_types(q.dtype, torch.float32)
-        # contiguous, so that products can be written into them; sums over parts in float32 at least
-        dq = q.new_empty(q.shape)
-        dk, dv = (x.new_empty(x.shape, dtype=exact) for x in (k, v))
+        of_keys, of_values = (_Sum(x, q.shape[-2], exact) for x in (dk, dv))
         generator = None if state is None else torch.Generator().set_state(state)
         for index, part in enumerate(rows.parts(q, k)):
             noted, w, factor = saved[3 * index : 3 * index + 3]
@@ -246,25 +262,46 @@ class _ByRows(torch.autograd.Function):
             if w is None:
                 w, factor, _ = rows.weights(part_q, part_k, part, noted, generator)
             applied = w if factor is None else w * factor
-            _add(dv, part, applied.to(v.dtype).mT, part_grad)
+            of_values.add(part, _product(applied.to(v.dtype).mT, part_grad))
             dw = _product(part_grad, part_v.mT).to(exact)
             if factor is not None:
                 dw *= factor
             dl = torch._softmax_backward_data(dw, w, -1, exact)
             rows.change.gradient(dl, part, noted)
             dl = dl.to(q.dtype)
-            _product(dl, part_k, rows.scale, out=part.of(dq))
-            _add(dk, part, dl.mT, part_q, rows.scale)
-        return dq, dk.to(k.dtype), dv.to(v.dtype), None
+            part.of(dq).copy_(_product(dl, part_k, rows.scale))
+            of_keys.add(part, _product(dl.mT, part_q, rows.scale))
+        return None, *grads
 
 
-def _product(
-    left: Tensor, right: Tensor, factor: float = 1.0, *, out: Tensor | None = None
-) -> Tensor:
+class _Sum:
+    """Gradients of keys or values, to which all queries add.
+
+    Args:
+        result: Where they end, (B, H, K, ...).
+        queries: Q.
+        exact: The dtype to add in.
+    """
+
+    def __init__(self, result: Tensor, queries: int, exact: torch.dtype) -> None:
+        self.result, self.queries, self.exact = result, queries, exact
+        self.so_far: Tensor | None = None
+
+    def add(self, part: Part, product: Tensor) -> None:
+        """Adds what a part's queries give; those of a head come one after the other."""
+        if self.so_far is not None:
+            product = self.so_far.add_(product)
+        if part.queries.stop == self.queries:
+            part.keys(self.result).copy_(product)
+            self.so_far = None
+        elif self.so_far is None:
+            self.so_far = product.to(self.exact)
+
+
+def _product(left: Tensor, right: Tensor, factor: float = 1.0) -> Tensor:
     """Matrix products (b, h, m, p) of (b, h, m, n) and (b, h, n, p), times a factor."""
-    if out is None:
-        out = left.new_empty(*left.shape[:-1], right.shape[-1])
-    if out.device.type == "cpu" and out[0].numel() > _WORTH_A_CALL:
+    out = left.new_empty(*left.shape[:-1], right.shape[-1])
+    if out.device.type == "cpu" and _alone() and out[0].numel() > _WORTH_A_CALL:
         # one example at a time: its heads lie at one distance, so that nothing has to be copied
         for result, x, y in zip(out, left, right, strict=True):
             torch.baddbmm(result, x, y, beta=0, alpha=factor, out=result)
@@ -273,14 +310,3 @@ def _product(
     x, y = left.flatten(0, 1), right.flatten(0, 1)
     torch.baddbmm(flat, x, y, beta=0, alpha=factor, out=flat)
     return out
-
-
-def _add(total: Tensor, part: Part, left: Tensor, right: Tensor, factor: float = 1.0) -> None:
-    """Adds a part's product to its keys' or values' share of the total."""
-    there = part.keys(total)
-    if part.queries.start > 0:
-        there += _product(left, right, factor)
-    elif total.dtype == left.dtype:
-        _product(left, right, factor, out=there)
-    else:
-        there.copy_(_product(left, right, factor))

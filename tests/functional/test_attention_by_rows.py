@@ -36,6 +36,7 @@ SPLITS = {"at once": (2**18, 8), "heads": (130, 8), "rows": (20, 8), "computed a
 def split(request, monkeypatch) -> None:
     at_a_time, kept = request.param
     monkeypatch.setattr(by_rows, "_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(by_rows, "_AT_A_TIME_BY_THREADS", at_a_time)
     monkeypatch.setattr(by_rows, "_KEPT_UP_TO", kept)
 
 
@@ -180,6 +181,7 @@ def test_half_precision_and_autocast(dtype: torch.dtype, split: None) -> None:
 
 def test_no_matrix_is_ever_whole(monkeypatch) -> None:
     monkeypatch.setattr(by_rows, "_AT_A_TIME", 2**12)
+    monkeypatch.setattr(by_rows, "_AT_A_TIME_BY_THREADS", 2**12)
     n, width = 200, 8  # more than 8 keys a feature: weights are not kept
     q, k, v = (torch.randn(1, 2, n, width, requires_grad=True) for _ in range(3))
     keep = torch.rand(1, 2, n, 5) > 0.1

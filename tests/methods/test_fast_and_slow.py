@@ -127,6 +127,7 @@ def test_fifty_steps(
 ) -> None:
     monkeypatch.setattr(by_rows, "_KEPT_UP_TO", kept)
     monkeypatch.setattr(by_rows, "_AT_A_TIME", 500)
+    monkeypatch.setattr(by_rows, "_AT_A_TIME_BY_THREADS", 500)
     net = liven(vit(patch_size=4, depth=1)).double().train()
     quick = losses(net, build(slow.name, settings))
     checked = slow.Settings.model_validate(settings)
@@ -145,5 +146,6 @@ def test_no_attention_method_makes_a_matrix_of_logits(slow: type[Method]) -> Non
     handle = attndrop.apply(net, slow.name)
     with Largest() as largest, pytest.MonkeyPatch.context() as patch:
         patch.setattr(by_rows, "_AT_A_TIME", 2**13)
+        patch.setattr(by_rows, "_AT_A_TIME_BY_THREADS", 2**13)
         handle.loss(images(1, 20), torch.tensor([1]), F.cross_entropy).backward()
     assert largest.elements < 401 * 401 / 8
