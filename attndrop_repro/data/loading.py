@@ -6,7 +6,10 @@ bring the worker's traceback along.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
@@ -117,3 +120,14 @@ def _quiet(_: int) -> None:
     # the main process decides when to stop; a worker must not run its signal handlers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # torch's own watch looks at the process that forked it, which may be a fork server that lives
+    # as long as its workers do: workers of a killed training would never end
+    threading.Thread(
+        target=_end_with, args=(multiprocessing.parent_process(),), daemon=True
+    ).start()
+
+
+def _end_with(parent: Any) -> None:
+    if parent is not None:
+        parent.join()
+        os._exit(1)
