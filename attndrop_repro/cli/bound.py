@@ -51,7 +51,7 @@ def command(
     if run is not None:
         from attndrop_repro.experiments.certified import certified
 
-        store = here.store()
+        store = here.known_store()
         run_id = store.find_run(run).run_id
         with here.progress("bound") as progress:
             certificates = certified(

@@ -26,7 +26,7 @@ def command(
     from attndrop_repro.evaluation.compare import compare
     from attndrop_repro.experiments.runs import stored_logits
 
-    store = session(context).store()
+    store = session(context).known_store()
     folders = [store.find_run(name) for name in (first, second)]
     found = compare(*(stored_logits(folder, split) for folder in folders))
     if as_json:

@@ -24,7 +24,7 @@ def command(
     from attndrop_repro.training.export import export
 
     here = session(context)
-    found = here.store().find_run(run)
+    found = here.known_store().find_run(run)
     count = export(found, out, epoch=epoch)
     here.say(f"{count} tensors of {found.run_id}")
     print(out)

@@ -106,7 +106,7 @@ def _runs(
     from attndrop_repro.experiments.measuring import Measurer, chosen, measure_all
     from attndrop_repro.experiments.where import Where
 
-    store = session.store()
+    store = session.known_store()
     specs = chosen(store, target.run, target.recipe)
     where = Where(session.results, target.data_dir, target.device, target.download)
     rows, failed = [], 0

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from attndrop_repro.cli.session import session
-from attndrop_repro.config.errors import AttndropError
+from attndrop_repro.config.errors import AttndropError, UsageError
 
 EXAMPLE = "Example: attndrop report --suite digits"
 
@@ -35,7 +35,7 @@ def command(
     here = session(context)
     wanted = load_suite(suite)
     if not here.results.is_dir():
-        raise AttndropError(
+        raise UsageError(
             f"{here.results} is not there: attndrop reproduce --suite {suite} makes the results"
         )
     if not check:

@@ -35,7 +35,7 @@ def export(
     from attndrop_repro.store.export import export as write
 
     here = session(context)
-    count = write(here.store(), out or sys.stdout.buffer, form, dedupe=not everything)
+    count = write(here.known_store(), out or sys.stdout.buffer, form, dedupe=not everything)
     here.say(f"{count} rows" + (f" in {out}" if out else ""))
 
 
@@ -67,7 +67,7 @@ def verify(context: typer.Context, as_json: Json = False) -> None:
     from attndrop_repro.store.verify import verify as look
 
     here = session(context)
-    findings = look(here.store())
+    findings = look(here.known_store())
     if as_json:
         emit_json([{**one._asdict(), "harmless": one.harmless} for one in findings])
     elif findings:
@@ -87,5 +87,5 @@ def compact(context: typer.Context) -> None:
     from attndrop_repro.store.compact import compact as join
 
     here = session(context)
-    count = join(here.store())
+    count = join(here.known_store())
     here.say(f"{count} files joined into one" if count else "nothing to join")

@@ -31,7 +31,7 @@ def table(context: typer.Context, as_json: Json = False) -> None:
     from attndrop_repro.experiments import runs
 
     here = session(context)
-    found = [runs.brief(info) for info in here.store().runs()]
+    found = [runs.brief(info) for info in here.known_store().runs()]
     if as_json:
         emit_json(found)
         return
@@ -56,7 +56,7 @@ def show(context: typer.Context, run: Run, as_json: Json = False) -> None:
     from attndrop_repro.experiments import runs
 
     here = session(context)
-    store = here.store()
+    store = here.known_store()
     folder = store.find_run(run)
     found = runs.whole(store, folder)
     if as_json:
@@ -96,7 +96,7 @@ def diff(context: typer.Context, first: Run, second: Run, as_json: Json = False)
     from attndrop_repro.experiments import runs
 
     here = session(context)
-    store = here.store()
+    store = here.known_store()
     found = runs.difference(store.find_run(first), store.find_run(second))
     if as_json:
         emit_json(found)
@@ -117,7 +117,7 @@ def rm(
 ) -> None:
     """Remove runs for good: weights, logits and measurements."""
     here = session(context)
-    store = here.store()
+    store = here.known_store()
     names = list(dict.fromkeys(store.find_run(name).run_id for name in run))
     alive = [info.run_id for info in store.runs() if info.status == "running"]
     for name in names:

@@ -42,6 +42,22 @@ class Session:
 
         return Store(self.results)
 
+    def known_store(self) -> Store:
+        """The results store of a command that only reads: a place without one is a mistake.
+
+        Raises:
+            UsageError: There is no store at that place.
+        """
+        from attndrop_repro.config.errors import UsageError
+
+        store = self.store()
+        if not store.exists():
+            raise UsageError(
+                f"there is no results store at {self.results}: attndrop train makes one, "
+                "--results DIR before the command says where one is"
+            )
+        return store
+
     def say(self, message: str) -> None:
         """A line for people, on stderr."""
         if not self.quiet:

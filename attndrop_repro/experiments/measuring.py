@@ -105,14 +105,14 @@ def chosen(store: Store, run: str | None, recipe: str | None) -> list[RunSpec]:
         recipe: Only runs of this recipe, by name or file.
 
     Raises:
-        UsageError: There is no such run or recipe.
-        AttndropError: There is no finished run, or the one that is named is not finished.
+        UsageError: There is no such run or recipe, no finished run, or the one that is named is
+            not finished.
     """
     if run not in (None, "all"):
         folder = store.find_run(run)
         state = folder.state()
         if state != "finished":
-            raise AttndropError(
+            raise UsageError(
                 f"{folder.run_id} is {state}, not finished: attndrop runs show says how to go on"
             )
         specs = [folder.spec()]
@@ -125,7 +125,7 @@ def chosen(store: Store, run: str | None, recipe: str | None) -> list[RunSpec]:
         specs = [spec for spec in specs if spec.recipe.name == name]
     if not specs:
         of = f" of {recipe}" if recipe else ""
-        raise AttndropError(f"no finished run{of} in {store.root}: start with attndrop train")
+        raise UsageError(f"no finished run{of} in {store.root}: start with attndrop train")
     return specs
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from attndrop_repro.config.errors import AttndropError
+from attndrop_repro.config.errors import AttndropError, UsageError
 
 TEMPORARY = ".tmp-"
 
@@ -48,6 +48,18 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> None:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
+
+
+def check_target(path: Path) -> None:
+    """Refuses to write a file for the user where no folder is, or a folder of that name.
+
+    Raises:
+        UsageError: It is so.
+    """
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: name a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent} is not there: make that folder first, or name another")
 
 
 def write_json(path: Path, content: Any, *, durable: bool = True) -> None:

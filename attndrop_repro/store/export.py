@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from attndrop_repro.config.errors import AttndropError
-from attndrop_repro.store.atomic import write_bytes
+from attndrop_repro.store.atomic import check_target, write_bytes
 from attndrop_repro.store.schema import SCHEMA
 
 if TYPE_CHECKING:
@@ -39,8 +39,11 @@ def export(
         The number of rows.
 
     Raises:
+        UsageError: The file's folder is not there.
         AttndropError: The disk is full, or the folder cannot be written.
     """
+    if isinstance(out, Path):
+        check_target(out)
     table = store.table(dedupe=dedupe)
     sink = pa.BufferOutputStream()
     if format == "csv":

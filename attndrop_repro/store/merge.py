@@ -82,7 +82,7 @@ def merge(store: Store, sources: Sequence[Store]) -> Merged:
 def _check_is_store(source: Store, store: Store) -> None:
     if not source.root.is_dir():
         raise UsageError(f"{source.root} is not there; name the folder of a results store")
-    if not (source.measurements.is_dir() or (source.root / "runs").is_dir()):
+    if not source.exists():
         raise UsageError(f"{source.root} is no results store: it has neither measurements nor runs")
     if store.root.exists() and source.root.samefile(store.root):
         raise UsageError(f"{source.root} cannot be merged into itself")

@@ -64,6 +64,10 @@ class Store:
         self._reader = files.Reader(self.measurements)
         self._known: dict[str, dict[str, Any]] = {}
 
+    def exists(self) -> bool:
+        """Whether anything has been written to it."""
+        return self.measurements.is_dir() or (self.root / "runs").is_dir()
+
     def run_dir(self, run_id: str) -> RunDir:
         """The folder of a run, whether or not it exists.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from attndrop_repro.config.errors import AttndropError
-from attndrop_repro.store.atomic import write_bytes
+from attndrop_repro.store.atomic import check_target, write_bytes
 from attndrop_repro.store.run_dir import RunDir
 from attndrop_repro.training.keeping import load_learned
 from attndrop_repro.training.restore import kept_weights
@@ -26,10 +26,12 @@ def export(run: RunDir, out: Path, *, epoch: int | None = None) -> int:
         How many parameters and buffers were written.
 
     Raises:
+        UsageError: The file's folder is not there.
         AttndropError: The file exists, the run has no such weights, or the disk is full.
     """
     from safetensors.torch import save
 
+    check_target(out)
     if out.exists():
         raise AttndropError(f"{out} exists: name another file, or remove it first")
     learned, state = load_learned(kept_weights(run, epoch))

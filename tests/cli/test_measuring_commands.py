@@ -58,9 +58,9 @@ def test_an_unfinished_run_is_not_measured(cli, store):
     (info,) = Store(store).runs()
     Store(store).run_dir(info.run_id).set_status("interrupted")
     ran = cli("eval", "--run", "last")
-    assert ran.code == 1
+    assert ran.code == 2
     assert "is interrupted, not finished" in ran.err
-    assert cli("eval").code == 1
+    assert cli("eval").code == 2
 
 
 def test_a_run_that_cannot_be_measured_stops_no_other(cli, store):

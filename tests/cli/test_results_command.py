@@ -26,6 +26,15 @@ def test_export_to_a_file(cli, store, tiny):
     assert pq.read_table(tiny / "all.parquet").num_rows == len(Store(store).frame())
 
 
+def test_export_makes_no_folders(cli, store, tiny):
+    for place in ("nowhere/x.csv", "results"):
+        ran = cli("results", "export", "--out", place)
+        assert ran.code == 2
+        assert len(ran.err.splitlines()) == 1
+        assert cli("export", "--run", "last", "--out", place).code == 2
+    assert not (tiny / "nowhere").exists()
+
+
 def test_export_of_a_format_that_there_is_not(cli, store):
     ran = cli("results", "export", "--format", "xlsx")
     assert ran.code == 2

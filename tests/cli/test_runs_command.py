@@ -17,11 +17,30 @@ def run_id(store) -> str:
 
 def test_no_runs(cli, tiny):
     ran = cli("runs")
+    assert (ran.code, ran.out) == (2, "")
+    (tiny / "results" / "measurements").mkdir(parents=True)
+    ran = cli("runs")
     assert (ran.code, ran.out, ran.err) == (0, "", "no runs in results\n")
     assert json.loads(cli("runs", "--json").out) == []
     ran = cli("runs", "show", "last")
     assert ran.code == 2
     assert "attndrop train" in ran.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["runs", "runs --json", "runs show last", "runs diff a b", "runs rm last --yes", "eval",
+     "calibrate", "attack --eps 8/255", "gradvar", "eval --run last", "compare a b",
+     "export --run last --out f", "results export", "results verify", "results compact",
+     "report", "bound --run last"],
+)  # fmt: skip
+def test_a_mistyped_place_is_no_empty_store(cli, tiny, store, words):
+    ran = cli("--results", "reslts", *words.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("attndrop: error: ")
+    assert len(ran.err.splitlines()) == 1
+    assert "reslts" in ran.err
+    assert not (tiny / "reslts").exists()
 
 
 def test_the_list(cli, store):
