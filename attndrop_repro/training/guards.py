@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -27,6 +28,9 @@ class FiniteGuard:
             loss: Scalar.
             norm: Of the gradient; None where the loss scaler handles what is not finite.
         """
+        if loss.device.type == "cpu":  # nothing to wait for
+            if isfinite(loss.item()) and (norm is None or isfinite(norm.item())):
+                return
         values = loss if norm is None else torch.stack([loss, norm.to(loss.dtype)])
         bad = ~torch.isfinite(values).flatten()
         which = bad.to(torch.int64).argmax()  # 0: the loss, 1: the gradient

@@ -12,6 +12,7 @@ from attndrop_repro.config.errors import UsageError
 from attndrop_repro.config.recipe import Runtime
 from attndrop_repro.data.batches import TrainingBatches
 from attndrop_repro.training.machine import Machine, chosen_device
+from attndrop_repro.training.optimisation import gradient_norm
 
 
 def difference(one: Ended, two: Ended) -> float:
@@ -169,3 +170,17 @@ def test_absent_devices_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match="no cuda device here"):
         chosen_device("cuda:1")
+
+
+def test_the_gradient_norm_is_torchs_own_bit_by_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.nn.Parameter(torch.randn(n, 3, generator=generator)) for n in (1, 40, 7)]
+    assert gradient_norm(weights) == 0
+    for weight in weights[:2]:
+        weight.grad = torch.randn(weight.shape, generator=generator)
+    own = torch.nn.utils.get_total_norm([weight.grad for weight in weights[:2]])
+    assert torch.equal(gradient_norm(weights), own)
+    weights[2].data = weights[2].data.double()
+    weights[2].grad = torch.ones(7, 3, dtype=torch.float64)
+    expected = (own.double() ** 2 + 21) ** 0.5
+    assert gradient_norm(weights).item() == pytest.approx(expected.item())
