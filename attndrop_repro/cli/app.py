@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from attndrop_repro import __version__
 from attndrop_repro.cli.session import Session, session
@@ -22,7 +22,28 @@ COMMANDS = {
 }
 
 
-class _AsListed(TyperGroup):
+class _Command(TyperCommand):
+    """A command whose help says of a flag what it does, and not that it is a <bool>."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _untyped(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    """The same for a command with subcommands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _untyped(super().get_params(ctx))
+
+
+def _untyped(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+class _AsListed(_Group):
     """Commands in the order of COMMANDS, those with subcommands among them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -75,6 +96,10 @@ for panel, names in COMMANDS.items():
     for name in names:
         module = import_module(f"attndrop_repro.cli.{name}")
         if hasattr(module, "group"):
-            app.add_typer(module.group, name=name, rich_help_panel=panel)
+            for inner in module.group.registered_commands:
+                inner.cls = _Command
+            app.add_typer(module.group, name=name, cls=_Group, rich_help_panel=panel)
         else:
-            app.command(name, rich_help_panel=panel, epilog=module.EXAMPLE)(module.command)
+            app.command(name, cls=_Command, rich_help_panel=panel, epilog=module.EXAMPLE)(
+                module.command
+            )

@@ -117,6 +117,11 @@ def _lines(error: Exception) -> list[str]:
 
 def _usage(error: typer.TyperException) -> str:
     """What typer says, with the nearest names and where to read more."""
+    found = getattr(error.__cause__, "errors", None)
+    if found is not None and hasattr(error, "message"):  # pydantic's, of the option's value
+        from attndrop_repro.config.words import complaint
+
+        error.message = complaint(found()[0])
     text = error.format_message().rstrip(".").replace("Value error, ", "")
     context = getattr(error, "ctx", None)
     option = getattr(error, "option_name", None)

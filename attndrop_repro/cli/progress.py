@@ -125,8 +125,10 @@ def _parts(fields: Mapping[str, object]) -> list[str]:
 
 
 def number(value: object) -> str:
-    """Four significant digits for numbers, anything else as it is."""
+    """Four significant digits for numbers, from 10,000 whole ones; anything else as it is."""
     if isinstance(value, float):
+        if 9999.5 <= abs(value) < 1e15:
+            return f"{value:,.0f}"
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
     return str(value)
 

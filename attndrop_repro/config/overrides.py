@@ -27,9 +27,10 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> None:
         UsageError: Not ``KEY=VALUE``, or a path that does not exist; one line for each.
     """
     problems = []
-    for text in overrides:
+    for written in overrides:
+        text = " ".join(written.split())  # a message is one line
         try:
-            keys, value = _parsed(text)
+            keys, value = _parsed(written)
         except UsageError as error:
             problems.append(f"--set {text}: {error}")
             continue
@@ -120,7 +121,9 @@ def _parsed(text: str) -> tuple[Keys, Any]:
         raise UsageError("has no value; write null for none")
     keys = tuple(key.split("."))
     if not all(_WORD.fullmatch(part) for part in keys):
-        raise UsageError(f"{key!r} is no path of names joined by dots{misplaced(Recipe, key)}")
+        raise UsageError(
+            f"{' '.join(key.split())!r} is no path of names joined by dots{misplaced(Recipe, key)}"
+        )
     return _resolved(keys), parse_value(value)
 
 

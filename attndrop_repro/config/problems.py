@@ -26,11 +26,11 @@ def checked(model: type[M], document: Document) -> M:
         return model.model_validate_json(json.dumps(document.tree), strict=True)
     except ValidationError as error:
         problems: dict[Keys, Any] = {}
-        for found in error.errors(include_url=False, include_context=False):
+        for found in error.errors(include_url=False):
             keys = _known_part(found["loc"], found["type"], document)
             problems.setdefault(keys, found)
         lines = [
-            f"{document.place(keys)}: {_sentence(model, keys, found)}"
+            f"{_place(keys, found['type'], document)}: {_sentence(model, keys, found)}"
             for keys, found in problems.items()
             if not _is_misspelt(keys, problems)
         ]
@@ -57,6 +57,14 @@ def misplaced(model: type[BaseModel], dotted: str) -> str:
     if close:
         return _did_you_mean([path for path in known if path.rpartition(".")[2] == close[0]])
     return "; there are: " + ", ".join(sorted(siblings or model.model_fields))
+
+
+def _place(keys: Keys, kind: str, document: Document) -> str:
+    """Where to look: for a rule about several keys of a section, at the one set from outside."""
+    if kind == "value_error":
+        below = [place for known, place in document.places.items() if known[: len(keys)] == keys]
+        return next((p for p in reversed(below) if p.startswith("--set ")), document.place(keys))
+    return document.place(keys)
 
 
 def _did_you_mean(paths: list[str]) -> str:
@@ -100,11 +108,11 @@ def _sentence(model: type[BaseModel], keys: Keys, found: Any) -> str:
         about = f" ({info.description})" if info and info.description else ""
         return f"{dotted} is missing: {what}{about}"
     if kind == "value_error":
-        message = found["msg"].removeprefix("Value error, ")
+        message = words.complaint(found)
         return f"{dotted}: {message}" if dotted else message
     given = _shown(found["input"])
     if info is None:
-        return f"{dotted} = {given}: {found['msg']}"
+        return f"{dotted} = {given}: {words.complaint(found)}"
     if words.section(info.annotation):
         return f"{dotted} = {given}: is a section, so a mapping of keys to values"
     if kind == "string_pattern_mismatch":

@@ -31,6 +31,8 @@ def _fraction(written: str | float) -> str | float:
 
 # "8/255" is kept as written; `config.fractions.parse_fraction` gives its number.
 Fraction = Annotated[str | float, AfterValidator(_fraction)]
+Epoch = Annotated[int, Field(ge=0)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
@@ -90,7 +92,7 @@ class Training(Section):
     accumulate: int = Field(1, ge=1, description="micro-batches that a batch is split into")
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     lr: float = Field(1e-3, gt=0, description="base learning rate")
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
     weight_decay: float = Field(0.05, ge=0, description="not on biases, norms and embeddings")
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -109,7 +111,7 @@ class Training(Section):
     checkpoint_every: float = Field(
         1, gt=0, description="epochs between checkpoints", json_schema_extra=NO_NUMBERS
     )
-    snapshots: tuple[int, ...] = Field(
+    snapshots: tuple[Epoch, ...] = Field(
         (), description="epochs whose weights are kept, if reached", json_schema_extra=NO_NUMBERS
     )
 
@@ -120,8 +122,6 @@ class Training(Section):
                 f"batch_size = {self.batch_size} must be a multiple of accumulate = "
                 f"{self.accumulate}"
             )
-        if any(epoch < 0 for epoch in self.snapshots):
-            raise ValueError("snapshots must be at least 0")
         return self
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
-from typing import Any, Literal, Union, get_args, get_origin
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -16,6 +16,45 @@ _WORDS: dict[Any, tuple[str, str]] = {
     bool: ("true or false", "true or false each"),
     type(None): ("null", "null each"),
 }
+
+
+_LIMITS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("above", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("below", "lt"),
+}
+_KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "string": str}
+
+
+def complaint(found: Mapping[str, Any]) -> str:
+    """What pydantic found, in our words: "should be at least 1", "should be a whole number".
+
+    Args:
+        found: One of the `errors` of a `ValidationError`.
+    """
+    kind, context = str(found["type"]), found.get("ctx") or {}
+    if kind in _LIMITS:
+        word, name = _LIMITS[kind]
+        return f"should be {word} {context[name]}"
+    if kind in ("literal_error", "enum"):
+        return f"should be one of {context['expected']}"
+    if kind == "finite_number":
+        return "should be finite"
+    if kind == "extra_forbidden":
+        return "is unknown"
+    if kind == "missing":
+        return "is missing"
+    if is_of_kind(kind):
+        return f"should be {_kind(_KINDS[kind.partition('_')[0]])}"
+    return str(found["msg"]).removeprefix("Value error, ")
+
+
+def is_of_kind(kind: str) -> bool:
+    """Whether a type of pydantic's findings says: another type, or out of range."""
+    first, _, rest = kind.partition("_")
+    kinds = ("type", "parsing", "from_float", "parsing_size")
+    return kind in _LIMITS or (first in _KINDS and rest in kinds)
 
 
 def section(annotation: Any) -> type[BaseModel] | None:
@@ -66,7 +105,7 @@ def expected(info: FieldInfo, inside: bool = False) -> str:
     """
     plain, null = _without_null(info.annotation)
     if inside and get_origin(plain) in (tuple, list):
-        return _kind(get_args(plain)[0])
+        return _item(get_args(plain)[0])
     words = _kind(plain)
     limits = _range(info)
     if limits:
@@ -74,6 +113,15 @@ def expected(info: FieldInfo, inside: bool = False) -> str:
     if null:
         words += ", or null" if limits else " or null"
     return words
+
+
+def _item(annotation: Any) -> str:
+    if get_origin(annotation) is not Annotated:
+        return _kind(annotation)
+    limits = _limits(
+        [inner for outer in annotation.__metadata__ for inner in getattr(outer, "metadata", ())]
+    )
+    return _kind(annotation) + (f", {limits}" if limits else "")
 
 
 def _without_null(annotation: Any) -> tuple[Any, bool]:
@@ -89,6 +137,8 @@ def _kind(annotation: Any, many: bool = False) -> str:
     if annotation in _WORDS:
         return _WORDS[annotation][many]
     origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(args[0], many)
     if origin is Literal:
         return "one of " + ", ".join(str(arg) for arg in args)
     if origin in (Union, types.UnionType):
@@ -103,8 +153,12 @@ def _kind(annotation: Any, many: bool = False) -> str:
 
 
 def _range(info: FieldInfo) -> str:
+    return _limits(info.metadata)
+
+
+def _limits(constraints: Iterable[Any]) -> str:
     limits = {}
-    for constraint in info.metadata:
+    for constraint in constraints:
         for name in ("ge", "gt", "le", "lt"):
             value = getattr(constraint, name, None)
             if value is not None:

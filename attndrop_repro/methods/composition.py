@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from attndrop_repro.config import words
 from attndrop_repro.config.errors import UsageError, nearest
 from attndrop_repro.methods import registry
 from attndrop_repro.methods.base import EXCLUSIVE, Learner, Method, Task
@@ -93,7 +94,10 @@ def _validated(cls: type[Method[Any]], values: Mapping[str, Any]) -> Settings:
         if first["type"] == "extra_forbidden":
             hint = nearest(field, cls.Settings.model_fields)
             raise UsageError(f"method {cls.name!r} has no setting {field!r}{hint}") from None
-        reason = first["msg"].removeprefix("Value error, ")
+        info, inside = words.find(cls.Settings, first["loc"])
+        reason = words.complaint(first)
+        if info is not None and words.is_of_kind(first["type"]):
+            reason = f"expected {words.expected(info, inside)}"
         # a rule about several settings has no place of its own, and their whole input says nothing
         where = f"{cls.name}.{field} = {first['input']!r}" if field else cls.name
         raise UsageError(f"{where}: {reason}") from None

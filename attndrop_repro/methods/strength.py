@@ -31,6 +31,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from torch import Tensor
 
 from attndrop_repro.config.errors import UsageError
+from attndrop_repro.config.words import complaint
 from attndrop_repro.methods.base import Learner, Method, S
 from attndrop_repro.methods.call import Site, Step
 from attndrop_repro.methods.learned_strength import LearnedStrength
@@ -148,7 +149,7 @@ class Range:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             field = ".".join(str(part) for part in first["loc"])
-            raise _error(f"{field}: {first['msg']}") from None
+            raise _error(f"{field} {complaint(first)}") from None
         for number in _numbers(learnable.init):
             if number in {self.ge, self.le}:
                 raise _error(f"init = {number:g} must lie strictly inside {self} to be learned")

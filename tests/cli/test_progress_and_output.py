@@ -82,7 +82,19 @@ def test_durations(seconds, text):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(3, "3"), (3.0, "3"), (0.123456, "0.1235"), (math.nan, "nan"), (1e20, "1e+20"), ("a", "a")],
+    [
+        (3, "3"),
+        (3.0, "3"),
+        (0.123456, "0.1235"),
+        (math.nan, "nan"),
+        (1e20, "1e+20"),
+        ("a", "a"),
+        (9999.4, "9999"),
+        (9999.5, "10,000"),
+        (10849.7, "10,850"),
+        (10850.0, "10,850"),
+        (1234567.8, "1,234,568"),
+    ],
 )
 def test_numbers(value, text):
     assert progress.number(value) == text

@@ -69,6 +69,9 @@ def test_the_demo_recipe_takes_a_shorter_training_without_more_ado():
         ("training.epochs=three", ["training.epochs = 'three'", "whole number, at least 1"]),
         ("training.epochs=0", ["at least 1"]),
         ("runtime.threads=100000", ["runtime.threads = 100000", "1024"]),
+        ("training.snapshots=[0, -1]", ["snapshots.1 = -1", "a whole number, at least 0"]),
+        ("training.betas=[0.9, 1]", ["betas.1 = 1", "a number, at least 0 and below 1"]),
+        ("training.accumulate=3", ["must be a multiple of accumulate = 3"]),
         ("training.epochs=", ["no value", "null"]),
         ("training.epochs", ["KEY=VALUE"]),
         ("=3", ["KEY=VALUE"]),
@@ -95,6 +98,13 @@ def test_wrong_ones_name_the_override(load, override, words):
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize("override", ["training.lr=1\n2", "training\nlr=1", "training.lr\n"])
+def test_one_of_several_lines_is_told_in_one(load, override):
+    message = told(load, override)
+    assert message.startswith(f"--set {' '.join(override.split())}: ")
+    assert "\n" not in message
 
 
 def test_several_wrong_ones_are_told_at_once(load):

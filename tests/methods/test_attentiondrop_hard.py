@@ -190,7 +190,7 @@ def test_vmap_and_compile() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"k": 0}, "greater than or equal to 1"),
+        ({"k": 0}, "= 0: expected a whole number, at least 1"),
         ({"p": 1.1}, "outside [0, 1]"),
         ({"mode": "mask"}, "'zero' or 'drop'"),
         ({"kinds": []}, "kinds"),
