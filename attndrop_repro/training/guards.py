@@ -45,8 +45,10 @@ class FiniteGuard:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on a device or on the CPU."""
+    # torch on a CPU: on Windows, and elsewhere
+    words = ("not enough memory", "can't allocate memory")
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and "not enough memory" in str(error)
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     )
 
 

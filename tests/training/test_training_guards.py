@@ -109,6 +109,9 @@ def test_not_even_one_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
     assert out_of_memory(RuntimeError("DefaultCPUAllocator: not enough memory: you tried"))
+    with pytest.raises(RuntimeError) as refused:
+        torch.empty(2**50)
+    assert out_of_memory(refused.value)
     assert not out_of_memory(RuntimeError("shapes do not fit"))
 
     def attempt(count: int) -> None:
