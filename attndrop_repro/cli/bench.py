@@ -1,15 +1,29 @@
-"""`attndrop bench`: what every method costs beside the plain model."""
+"""`attndrop bench`: what every method costs beside the plain model, and the training around it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from attndrop_repro.cli.options import Json, Precision
+from attndrop_repro.cli.options import DataDir, Download, Json, Precision
 from attndrop_repro.cli.session import session
+from attndrop_repro.config.errors import UsageError
 
 EXAMPLE = "Example: attndrop bench --recipe digits-vit --rounds 5"
+
+INSTEAD = "Instead of whole training steps"
+_ANY = {"method", "device", "precision", "threads", "rounds", "as_json"}
+_TRAINING = {*_ANY, "recipe", "overrides", "data_dir", "download", "workers"}
+# what each kind of benchmark takes
+_TAKES = {
+    "steps": {
+        *_ANY, "recipe", "model", "compiled", "batch_size", "image_size", "classes", "memory",
+    },
+    "attention": {*_ANY, "attention", "batch_size", "heads", "width"},
+    "loop": {*_TRAINING, "loop"},
+    "data": {*_TRAINING, "data"},
+}  # fmt: skip
 
 
 def command(
@@ -41,7 +55,12 @@ def command(
         int | None, typer.Option(min=2, metavar="N", help="Classes, with --model.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="CPU threads; default: all cores.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="CPU threads; default: all cores, with --loop and --data the recipe's.",
+        ),
     ] = None,
     rounds: Annotated[
         int, typer.Option(min=3, metavar="N", help="Timed steps of each method.")
@@ -50,60 +69,118 @@ def command(
         bool, typer.Option("--memory/--no-memory", help="Peak memory, each in its own process.")
     ] = True,
     as_json: Json = False,
+    attention: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="One attention of N tokens, forward and backward: time and added memory of each "
+            "method, in its own process, against torch's fused attention.",
+            rich_help_panel=INSTEAD,
+        ),
+    ] = None,
+    heads: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Of --attention.", rich_help_panel=INSTEAD)
+    ] = 4,
+    width: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Of a head, with it.", rich_help_panel=INSTEAD),
+    ] = 64,
+    loop: Annotated[
+        bool,
+        typer.Option(
+            "--loop",
+            help="The recipe's training, whole, against a bare loop that makes the same steps.",
+            rich_help_panel=INSTEAD,
+        ),
+    ] = False,
+    data: Annotated[
+        bool,
+        typer.Option(
+            "--data",
+            help="The loader alone and the steps alone: which is the limit, and how many workers "
+            "would suffice.",
+            rich_help_panel=INSTEAD,
+        ),
+    ] = False,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Processes that load images, with --loop and --data.",
+            rich_help_panel=INSTEAD,
+        ),
+    ] = 0,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Changes the recipe, with --loop and --data.",
+            rich_help_panel=INSTEAD,
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    download: Download = False,
 ) -> None:
-    """Time and weigh training steps of every method against the plain model, interleaved."""
-    from dataclasses import asdict
+    """Time and weigh training steps of every method against the plain model, interleaved.
 
-    from attndrop_repro.cli.output import Column, emit_json, emit_table
-    from attndrop_repro.config.errors import UsageError
-    from attndrop_repro.config.load import load_recipe
-    from attndrop_repro.experiments import bench
+    Each ratio is the median over rounds of a step over the plain model's of the same round.
+    """
+    from attndrop_repro.cli import benching
 
-    if recipe is not None and model is not None:
-        raise UsageError("--recipe and --model both say what to bench: give one of them")
-    if recipe is None and model is None:
-        recipe = "digits-vit"  # seconds; a ViT-B/16 takes an hour on a CPU
+    kinds = {"attention": attention is not None, "loop": loop, "data": data}
+    kind = _kind(context, [name for name, asked in kinds.items() if asked])
     here = session(context)
-    work = bench.workload(
-        None if recipe is None else load_recipe(recipe), model=model, batch_size=batch_size,
-        image_size=image_size, classes=classes, device=device, precision=precision,
-        compiled=compiled, threads=threads,
-    )  # fmt: skip
-    chosen = bench.contenders(method or ())
-    with here.progress("bench") as progress:
-        rows = bench.bench(work, chosen, rounds=rounds, memory=memory, progress=progress)
-    store = here.store()
-    for row, found in bench.measurements(rows, work):
-        store.write_outside(
-            {"model": work.model.name, "method": row.method, "recipe": recipe or "",
-             "precision": work.precision, "device": work.device, "threads": work.threads},
-            found,
+    here.goes_on = False
+    if kind == "steps":
+        benching.steps(
+            here, recipe=recipe, model=model, method=method or (), device=device,
+            precision=precision, compiled=compiled, batch_size=batch_size, image_size=image_size,
+            classes=classes, threads=threads, rounds=rounds, memory=memory, as_json=as_json,
         )  # fmt: skip
-    if as_json:
-        emit_json([asdict(row) for row in rows])
-        return
-    emit_table(
-        [Column("method"), Column("ratio", right=True), Column("quartiles", right=True),
-         Column("to unfused", right=True), Column("paper", right=True),
-         Column("images/s", right=True), Column("peak MiB", right=True)],
-        [(row.label, _number(row.ratio, 3), _span(row.low, row.high), _number(row.unfused_ratio, 3),
-          _number(row.paper_ratio, 3), _number(row.images_per_second, 1),
-          _number(row.peak_memory_mb, 0)) for row in rows if not row.error],
-    )  # fmt: skip
-    for row in rows:
-        if row.error:
-            here.say(f"{row.label}: {row.error}")
-    noise = rows[1]
-    here.say(
-        f"{work.model.name}, {work.batch_size} images of {work.image_size} x {work.image_size}, "
-        f"{work.device}, {work.precision}, {work.threads} threads, {rounds} rounds; plain against "
-        f"plain: {noise.ratio:.3f} ({noise.low:.3f} to {noise.high:.3f})"
-    )
+    elif attention is not None:
+        benching.attention(
+            here, tokens=attention, batch=batch_size or 1, heads=heads, width=width,
+            method=method or (), device=device, precision=precision or "fp32", threads=threads,
+            rounds=rounds, as_json=as_json,
+        )  # fmt: skip
+    else:
+        if method and len(method) > 1:
+            raise UsageError(f"--{kind} trains with one method: give one --method")
+        changes = list(overrides or ())
+        changes += [] if precision is None else [f"runtime.precision={precision}"]
+        changes += [] if threads is None else [f"runtime.threads={threads}"]
+        benching.training(
+            here, kind, recipe=recipe, changes=changes, method=method[0] if method else None,
+            device=device, data_dir=data_dir, download=download, workers=workers, rounds=rounds,
+            as_json=as_json,
+        )  # fmt: skip
 
 
-def _number(value: float, digits: int) -> str:
-    return "-" if value != value else f"{value:,.{digits}f}"
+def _kind(context: typer.Context, asked: list[str]) -> str:
+    """What is to be benchmarked.
+
+    Raises:
+        UsageError: More than one thing, or an option that means nothing there.
+    """
+    if len(asked) > 1:
+        names = " and ".join(f"--{name}" for name in asked)
+        raise UsageError(f"{names} are different benchmarks: give one of them")
+    kind = asked[0] if asked else "steps"
+    for parameter in context.command.params:
+        name: Any = parameter.name
+        if name in _TAKES[kind] or name == "help" or not _given(context, name):
+            continue
+        option = parameter.opts[0]
+        takers = [f"--{other}" for other in ("attention", "loop", "data") if name in _TAKES[other]]
+        if asked:
+            raise UsageError(f"{option} means nothing with --{kind}: leave it out")
+        raise UsageError(f"{option} goes with {' or '.join(takers)} only")
+    return kind
 
 
-def _span(low: float, high: float) -> str:
-    return "-" if low != low else f"{low:.2f}-{high:.2f}"
+def _given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"

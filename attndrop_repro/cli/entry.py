@@ -73,9 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence()
         return 0  # who read our output had enough of it
     except Terminated:
-        return _stopped("terminated", TERMINATED)
+        return _stopped("terminated", TERMINATED, session)
     except KeyboardInterrupt:
-        return _stopped("interrupted", INTERRUPTED)
+        return _stopped("interrupted", INTERRUPTED, session)
     except Exception as error:
         code = getattr(error, "exit_code", 1)
         if code in (INTERRUPTED, TERMINATED):
@@ -88,8 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(code)
 
 
-def _stopped(how: str, code: int) -> int:
-    print(f"attndrop: {how}; run the same command again to go on", file=sys.stderr)
+def _stopped(how: str, code: int, session: Session) -> int:
+    hint = "; run the same command again to go on" if session.goes_on else ""
+    print(f"attndrop: {how}{hint}", file=sys.stderr)
     return code
 
 

@@ -30,11 +30,13 @@ class Session:
         results: The results store's folder.
         quiet: No progress and no messages; errors only.
         debug: Errors with their traceback.
+        goes_on: Whether the command, run again after it was stopped, goes on where it was.
     """
 
     results: Path = field(default_factory=default_results)
     quiet: bool = False
     debug: bool = False
+    goes_on: bool = True
 
     def store(self) -> Store:
         """The results store; it need not exist yet."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
@@ -39,3 +42,32 @@ def resident_peak_mb() -> float:
     """The most memory that this process ever held, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def added_memory_mb(call: Callable[[], None], device: torch.device) -> float:
+    """Peak memory in MiB that a call adds to what is held before it.
+
+    On a CPU it is that of the process, so whatever else the call loads counts too: let something
+    small of the same kind run first.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        call()
+        torch.cuda.synchronize(device)
+        return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak begins anew
+    before_mb = _peak_so_far_mb()
+    call()
+    return _peak_so_far_mb() - before_mb
+
+
+def _peak_so_far_mb() -> float:
+    """As `resident_peak_mb`, but since the peak began anew where the system lets it."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 2**10 for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return resident_peak_mb()

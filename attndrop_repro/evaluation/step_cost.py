@@ -162,7 +162,7 @@ class Clock:
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
 
-    def time(self, call: Callable[[], None]) -> float:
+    def time(self, call: Callable[[], object]) -> float:
         """Runs a call and says how long it took."""
         if not self.cuda:
             start = time.perf_counter()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +22,8 @@ from attndrop_repro.evaluation.step_cost import (
     interleaved,
 )
 from attndrop_repro.evaluation.workload import Workload
+from attndrop_repro.experiments.benched import NAN, columns
+from attndrop_repro.experiments.own_process import in_own_process
 from attndrop_repro.methods import canonical, parse, registry
 from attndrop_repro.store.schema import Measurement
 from attndrop_repro.theory.claims import claims
@@ -165,47 +165,67 @@ def bench(
     costs = interleaved(steps, able, rounds=rounds, progress=report)
     del steps
     peaks = _peaks(work, [cost.contender for cost in costs], report) if memory else {}
-    rows = [_row(cost, peaks.get(cost.contender.label, float("nan"))) for cost in costs]
-    nan = float("nan")
+    rows = [_row(cost, peaks.get(cost.contender.label, NAN)) for cost in costs]
     return rows + [
-        Row(c.label, c.method, c.settings, nan, nan, nan, nan, nan, nan, nan, refused[c.label])
+        Row(c.label, c.method, c.settings, NAN, NAN, NAN, NAN, NAN, NAN, NAN, refused[c.label])
         for c in chosen
         if c.label in refused
     ]
 
 
-def measurements(rows: Sequence[Row], work: Workload) -> list[tuple[Row, list[Measurement]]]:
-    """What the store keeps of each row that has numbers."""
+def measurements(
+    rows: Sequence[Row], work: Workload, recipe: Recipe | None = None
+) -> list[tuple[dict[str, Any], list[Measurement]]]:
+    """What the store keeps of each row that has numbers: columns and measurements.
+
+    Args:
+        rows: From `bench`.
+        work: What was benchmarked.
+        recipe: Whose model it is, if it is a recipe's: that recipe's report shows the rows.
+    """
     found = []
+    of_recipe = {} if recipe is None else {"recipe": recipe.name, "dataset": recipe.data.name}
     for row in rows:
         if row.error:
             continue
-        shared: Measurement = {"split": "random pixels", "n": work.batch_size}
-        detail = {"label": row.label, "low": row.low, "high": row.high, **work.facts}
+        told = {"label": row.label, "settings": dict(row.settings), **work.facts}
+        detail = {
+            **told, "low": row.low, "high": row.high, "unfused_ratio": row.unfused_ratio,
+            "paper_ratio": row.paper_ratio,
+        }  # fmt: skip
         values = {
             "step_time_ratio": row.ratio,
             "images_per_second": row.images_per_second,
             "peak_memory_mb": row.peak_memory_mb,
         }
         batch: list[Measurement] = [
-            {**shared, "metric": metric, "value": value, "detail": detail}
+            {
+                "split": "random pixels", "n": work.batch_size, "metric": metric, "value": value,
+                "detail": detail,
+            }
             for metric, value in values.items()
             if value == value
-        ]
-        found.append((row, batch))
+        ]  # fmt: skip
+        known = columns(
+            work.model.name, told, method=row.method, precision=work.precision,
+            device=work.device, threads=work.threads, **of_recipe,
+        )  # fmt: skip
+        found.append((known, batch))
     return found
 
 
 def _peaks(work: Workload, wanted: Sequence[Contender], report: Progress) -> dict[str, float]:
+    """Peak memory by label; a contender whose process died has none."""
     found: dict[str, float] = {}
-    context = multiprocessing.get_context("spawn")
     for index, contender in enumerate(wanted):
         if contender.label == NOISE:
             continue
         report.update(index, len(wanted), memory=contender.label)
-        # a new process each: none gives its peak back
-        with ProcessPoolExecutor(1, mp_context=context) as pool:
-            found[contender.label] = pool.submit(peak_memory_mb, work, contender).result()
+        try:
+            found[contender.label] = in_own_process(peak_memory_mb, work, contender)
+        except AttndropError as error:
+            report.say(f"no peak memory of {contender.label}: {error}")
+    report.update(len(wanted), len(wanted))
     return found
 
 
@@ -224,5 +244,5 @@ def _paper_ratio(contender: Contender) -> float:
         for row in claims()["attentiondrop"]["throughput"]["rows"]
     }
     if contender.label not in rates:
-        return float("nan")
+        return NAN
     return float(rates[PLAIN] / rates[contender.label])

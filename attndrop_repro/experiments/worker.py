@@ -87,7 +87,7 @@ def main(pipe: connection.Connection, perform: Perform) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminate)
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    threading.Thread(target=follow_parent, daemon=True).start()
     try:
         while (item := _next_item(pipe)) is not None:
             job, log = item
@@ -128,7 +128,8 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def _follow_parent() -> None:
+def follow_parent() -> None:
+    """Waits until the parent is gone, and ends this process then."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

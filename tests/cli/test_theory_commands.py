@@ -1,4 +1,4 @@
-"""`errata`, `bound`, `bench`: what they print and refuse."""
+"""`errata`, `bound`: what they print and refuse."""
 
 from __future__ import annotations
 
@@ -48,26 +48,3 @@ def test_bound_as_json(cli):
 def test_bad_sigma_and_unknown_run(cli):
     assert cli("bound", "--sigma", "0").code == 2
     assert cli("bound", "--run", "nosuch").code != 0
-
-
-def test_bench_prints_a_list_of_methods_and_ratios(cli):
-    ran = cli(
-        "bench", "--recipe", "digits-vit", "--method", "dropkey", "--batch-size", "2",
-        "--threads", "1", "--rounds", "3", "--no-memory", "--json",
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    rows = {row["label"]: row for row in json.loads(ran.out)}
-    assert rows["none"]["ratio"] == 1
-    assert rows["dropkey"]["method"] == "dropkey"
-    assert rows["dropkey"]["ratio"] > 0
-
-
-def test_bench_wants_a_recipe_or_a_model(cli):
-    ran = cli("bench", "--recipe", "digits-vit", "--model", "vit_tiny_patch16_224")
-    assert ran.code == 2
-
-
-def test_bench_refuses_an_unknown_method_before_it_builds_anything(cli):
-    ran = cli("bench", "--method", "dropkye")
-    assert ran.code == 2
-    assert "did you mean 'dropkey'" in ran.err
