@@ -29,7 +29,7 @@ def test_what_users_can_act_on_stays_one_line() -> None:
 
 
 def test_a_fault_is_named() -> None:
-    with pytest.raises(RuntimeError, match="^ValueError: "):
+    with pytest.raises(RuntimeError, match=r"^ValueError: "):
         in_own_process(math.sqrt, -1.0)
 
 
