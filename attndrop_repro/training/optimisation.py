@@ -31,7 +31,7 @@ def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
     """The 2-norm of all gradients together, a scalar that stays on the device."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     if len({(g.device, g.dtype) for g in gradients}) == 1:
-        # what torch's own comes to, without its search for groups, which takes longer than the norms
+        # as torch's own, without its search for groups, which takes longer than the norms
         norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     else:
         norm = nn.utils.get_total_norm(gradients)
