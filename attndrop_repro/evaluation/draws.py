@@ -8,6 +8,7 @@ chunk size, and in a plain loop.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -78,13 +79,17 @@ class ExampleDraws(TorchFunctionMode):
             return func(*args, **kwargs)
         return answer(self, *args, **kwargs)
 
-    def draw(self, shape: tuple[int, ...], like: dict[str, Any], *, normal: bool = False) -> Tensor:
+    def draw(
+        self, shape: tuple[int, ...], like: dict[str, Any], *, normal: bool = False,
+        least: float | None = None,
+    ) -> Tensor:  # fmt: skip
         """The chosen owner's next numbers, U[0, 1) or N(0, 1).
 
         Args:
             shape: For one owner.
             like: "dtype" and "device", where they are not torch's defaults.
             normal: Which distribution.
+            least: Instead of the numbers, 1 where they are at least this, else 0.
         """
         call, self._call = self._call, self._call + 1
         if call == len(self._streams):
@@ -102,17 +107,20 @@ class ExampleDraws(TorchFunctionMode):
         stream = self._streams[call]
         fresh = (stream.standard_normal if normal else stream.random)((new, *shape), kind)
         table = np.concatenate([kept, fresh]) if len(kept) else fresh
-        self._last[call], self._drawn[call] = table[-1:], self._owners.stop
+        self._last[call], self._drawn[call] = table[-1:].copy(), self._owners.stop
         assert self._index is not None, "choose() comes before the first draw"
-        values = torch.from_numpy(table).to(like.get("device") or self._index.device, dtype)
-        return values.index_select(0, self._index[None]).squeeze(0)
+        rows = torch.from_numpy(table).to(like.get("device") or self._index.device, dtype)
+        if least is not None:
+            rows.ge_(least)
+        # under vmap an embedding copies whole rows; index_select would gather number by number
+        return F.embedding(self._index, rows.view(len(rows), math.prod(shape))).view(shape)
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
-        """Inverted dropout of elements."""
+        """Inverted dropout of elements, as torch does it: by a product."""
         if p >= 1:
             return torch.zeros_like(x)
-        u = self.draw(tuple(x.shape), {"device": x.device})
-        return torch.where(u >= p, x / (1 - p), 0.0)
+        keep = self.draw(tuple(x.shape), {"device": x.device}, least=p)
+        return x * keep.to(x.dtype).div_(1 - p)
 
 
 def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from attndrop_repro.config.errors import UsageError
 from attndrop_repro.config.progress import Progress, Silent
 from attndrop_repro.evaluation import bootstrap
 from attndrop_repro.evaluation.draws import ExampleDraws
+from attndrop_repro.evaluation.gradient_shares import TERMS, shares
 from attndrop_repro.evaluation.guard import untouched
 from attndrop_repro.evaluation.per_sample import (
     Criterion,
@@ -33,7 +34,8 @@ from attndrop_repro.evaluation.per_sample import (
 )
 from attndrop_repro.evaluation.probabilities import Floats
 
-TERMS = ("regularised", "base", "delta", "covariance", "mask")
+_AT_ONCE = 1 << 26  # bytes of a chunk's gradients: fresh memory costs more than another chunk
+
 Per = Literal["sample", "batch"]
 Block = tuple[Gradients, list[Gradients]]
 
@@ -159,7 +161,7 @@ def gradient_variance(
     share = size if per == "sample" and perturbation == "batch" else 1
     width = sum(p.numel() for p in handle.model.parameters() if p.requires_grad)
     unit_bytes = width * x.element_size() * (1 + draws)
-    step = chunk or max(1, min(len(x), memory // (3 * unit_bytes)))
+    step = chunk or max(1, min(len(x), min(memory // 3, _AT_ONCE) // unit_bytes))
     step = max(group, step // group * group)
     worker = PerSample(handle, criterion, step)
     progress = progress or Silent()
@@ -219,40 +221,8 @@ def _parts(blocks: Iterator[Block] | Sequence[Block], means: Means) -> dict[str,
     parts: dict[str, list[Tensor]] = {name: [] for name in means}
     for base, drawn in blocks:
         for name, g in base.items():
-            parts[name].append(_shares(g, [other[name] for other in drawn], *means[name]))
+            parts[name].append(shares(g, [other[name] for other in drawn], *means[name]))
     return {name: torch.cat(rows, 1).cpu().numpy() for name, rows in parts.items()}
-
-
-def _shares(g: Tensor, drawn: Sequence[Tensor], mean_g: Tensor, mean_r: Tensor) -> Tensor:
-    """One parameter's share of a chunk, (terms, U), float64.
-
-    All inner products that are needed, between the plain gradient, the changes by the method, the
-    regularised gradients, and the draws' differences from the first one, in one product.
-    """
-    count, mean_d = len(drawn), (mean_r - mean_g).to(g)
-    rows = g.new_empty(len(g), 3 * count, g.shape[1])
-    torch.sub(g, mean_g.to(g), out=rows[:, 0])
-    for draw, r in enumerate(drawn):
-        torch.sub(r, g, out=rows[:, 1 + draw])
-        rows[:, 1 + draw] -= mean_d
-        torch.sub(r, mean_r.to(g), out=rows[:, 1 + count + draw])
-        if draw:
-            torch.sub(r, drawn[0], out=rows[:, 2 * count + draw])
-    products = torch.bmm(rows, rows.transpose(1, 2)).double()
-    deltas, totals = slice(1, 1 + count), slice(1 + count, 1 + 2 * count)
-    between = products[:, 1 + 2 * count :, 1 + 2 * count :]
-    squares = products.diagonal(dim1=1, dim2=2)
-    # sum over draws of the squared distance from their mean, by their distances from the first
-    scatter = between.diagonal(dim1=1, dim2=2).sum(1) - between.sum((1, 2)) / count
-    return torch.stack(
-        (
-            squares[:, totals].mean(1),
-            squares[:, 0],
-            squares[:, deltas].mean(1),
-            products[:, 0, deltas].mean(1),
-            scatter / max(count - 1, 1),
-        )
-    )
 
 
 def _result(

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from attndrop_repro.adapters import apply
 from attndrop_repro.config.errors import AttndropError, UsageError
-from attndrop_repro.evaluation import gradient_variance as module
+from attndrop_repro.evaluation import gradient_shares
 from attndrop_repro.evaluation.gradient_variance import gradient_variance, layer_of
 from attndrop_repro.evaluation.probabilities import softmax
 from attndrop_repro.methods import Method, Settings, get
@@ -155,10 +155,31 @@ def test_gradients_that_do_not_fit_are_computed_twice():
 def test_the_oracle():
     """The terms of the lemma from given gradients."""
     base, delta = (torch.tensor(ORACLE[k], dtype=torch.float64) for k in ("g_base", "delta"))
-    shares = module._shares(base, [base + delta], base.mean(0), (base + delta).mean(0)).mean(1)
+    terms = gradient_shares.shares(
+        base, [base + delta], base.mean(0), (base + delta).mean(0)
+    ).mean(1)  # fmt: skip
     expected = [ORACLE[k] for k in ("var_ad", "var_base", "var_delta", "cov_base_delta")]
-    assert shares[:4].tolist() == pytest.approx(expected, abs=1e-12)
+    assert terms[:4].tolist() == pytest.approx(expected, abs=1e-12)
     assert expected[0] == pytest.approx(expected[1] + 2 * expected[3] + expected[2])
+
+
+@pytest.mark.parametrize("at_once", [1, 40, 1 << 20])
+def test_how_many_units_are_multiplied_at_once_changes_nothing(monkeypatch, at_once):
+    torch.manual_seed(0)
+    g, *drawn = torch.randn(4, 7, 5, dtype=torch.float64)
+    means = (g.mean(0), torch.stack(drawn).mean((0, 1)))
+    monkeypatch.setattr(gradient_shares, "_AT_ONCE", at_once)
+    found = gradient_shares.shares(g, drawn, *means)
+    r = torch.stack(drawn)
+    change = r - g - (means[1] - means[0])
+    expected = [
+        (r - means[1]).square().sum(2).mean(0),
+        (g - means[0]).square().sum(1),
+        change.square().sum(2).mean(0),
+        (change * (g - means[0])).sum(2).mean(0),
+        r.var(0).sum(1),
+    ]
+    assert (found - torch.stack(expected)).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize(("method", "zero"), [("dropout", {"p": 0.0}), ("none", {})])
