@@ -114,7 +114,10 @@ def _images(files: Files, layout: Layout, names: Sequence[str], digest: Any) -> 
 
 def _files(request: Request, layout: Layout) -> Files:
     if request.data_dir is None:
-        raise AttndropError(f"where are the files? give --data-dir with {layout.folder}/ in it")
+        raise AttndropError(
+            f"where are the files? give --data-dir with {layout.folder}/ in it; with --download as "
+            "well they are fetched into it"
+        )
     for folder in (request.data_dir / layout.folder, request.data_dir):
         if (folder / layout.meta).is_file() and (folder / layout.test).is_file():
             return _from_folder(folder)

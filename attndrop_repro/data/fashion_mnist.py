@@ -69,8 +69,8 @@ def _folder(request: Request) -> Path:
         return given
     if given is None:
         raise AttndropError(
-            "where are the files? give --data-dir, or install Debian's package "
-            "dataset-fashion-mnist"
+            "where are the files? give --data-dir, with --download as well to fetch them into it, "
+            "or install Debian's package dataset-fashion-mnist"
         )
     raise AttndropError(
         f"train-images-idx3-ubyte.gz is not in {given}: put the four files there, or let "

@@ -62,9 +62,13 @@ def read_folder(request: Request) -> Source:
 
     root = request.data_dir
     if root is None:
-        raise AttndropError("where are the images? give --data-dir with train/ and val/ in it")
+        never = "; --download cannot get them" if request.download else ""
+        raise AttndropError(
+            f"where are the images? give --data-dir with train/ and val/ in it{never}"
+        )
     if not (root / "train").is_dir():
-        raise AttndropError(f"{root} has no folder train/; it must hold train/ and val/")
+        never = ": put the images there, --download cannot get them" if request.download else ""
+        raise AttndropError(f"{root} has no folder train/; it must hold train/ and val/{never}")
     held = next((name for name in _TEST if (root / name).is_dir()), None)
     if held is None:
         raise AttndropError(f"{root} has neither val/ nor test/: one of them must be there")

@@ -29,11 +29,18 @@ def load(data: Data, *, data_dir: Path | str | None = None, download: bool = Fal
         test set is the published one, or a share that is split off first where none is published.
 
     Raises:
-        UsageError: The data set is unknown, or the recipe asks for what it cannot give.
+        UsageError: The data set is unknown, the folder is not there, or the recipe asks for what
+            the data cannot give.
         AttndropError: Files are absent or damaged.
     """
     entry = registry.get(data.name)
-    source = entry.read(Request(data, Path(data_dir) if data_dir else None, download))
+    folder = Path(data_dir) if data_dir else None
+    if folder is not None and not folder.is_dir() and not (download and entry.downloads):
+        what = "no folder" if folder.exists() else "not there"
+        raise UsageError(
+            f"--data-dir {folder} is {what}: name the folder with the data set's files"
+        )
+    source = entry.read(Request(data, folder, download))
     train, test = _train_and_test(data, source)
     rest, held_out = stratified(
         train.labels.numpy(), data.validation, data.split_seed, "validation-split"

@@ -9,7 +9,7 @@ from PIL import Image
 from support.datasets import write_folders, write_image
 
 from attndrop_repro import data
-from attndrop_repro.config.errors import AttndropError
+from attndrop_repro.config.errors import AttndropError, UsageError
 from attndrop_repro.config.recipe import Data
 from attndrop_repro.data.decoding import centre, open_rgb
 
@@ -133,3 +133,17 @@ def test_checksum_sees_names_and_sizes(tmp_path: Path) -> None:
     assert data.load(FOLDER, data_dir=tmp_path).checksum == before
     write_image(tmp_path / "train" / "1" / "more.png")
     assert data.load(FOLDER, data_dir=tmp_path).checksum != before
+
+
+@pytest.mark.parametrize("name", ["imagefolder", "cifar10", "fashion-mnist", "digits"])
+def test_a_mistyped_folder_is_said_to_be_absent(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    for place, what in (("absent", "not there"), ("file", "no folder")):
+        with pytest.raises(UsageError, match=f"--data-dir .*{place} is {what}"):
+            data.load(Data(name=name), data_dir=tmp_path / place)
+
+
+def test_what_cannot_be_downloaded_is_said(tmp_path: Path) -> None:
+    for folder in (tmp_path, None):
+        with pytest.raises(AttndropError, match="--download cannot get them"):
+            data.load(FOLDER, data_dir=folder, download=True)
