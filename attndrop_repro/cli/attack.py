@@ -82,8 +82,8 @@ def command(
     from attndrop_repro.evaluation.attack_setting import grid
     from attndrop_repro.evaluation.options import default_options
 
-    sizes = [parse_fraction(size, "--eps") for size in eps or ()]
-    step = None if step_size is None else parse_fraction(step_size, "--step-size")
+    sizes = [parse_fraction(size, "--eps", norm) for size in eps or ()]
+    step = None if step_size is None else parse_fraction(step_size, "--step-size", norm)
     here = session(context)
     whom = Target(
         run, recipe, force, data_dir, download, device,

@@ -84,6 +84,7 @@ def grid(
     sizes: Sequence[str | float | Eps],
     *,
     step_size: str | float | Eps = "2/255",
+    norm: str = "linf",
     **rest: Any,
 ) -> list[AttackSetting]:
     """Every named attack at every size, sizes rising; a size given twice counts once.
@@ -92,17 +93,18 @@ def grid(
         names: Attacks.
         sizes: As in ``"8/255"``.
         step_size: Of pgd.
+        norm: Of the perturbation, which decides how large it may be.
         rest: Other fields of `AttackSetting`.
     """
-    values = {eps.label: eps for eps in map(_eps, sizes)}
+    values = {eps.label: eps for eps in (_eps(size, "eps", norm) for size in sizes)}
     ordered = sorted(values.values(), key=lambda eps: eps.value)
-    step = _eps(step_size, "step size")
+    step = _eps(step_size, "step size", norm)
     return [
-        AttackSetting(name, eps, step_size=step, **rest)
+        AttackSetting(name, eps, step_size=step, norm=norm, **rest)
         for name in dict.fromkeys(names)
         for eps in ordered
     ]
 
 
-def _eps(size: str | float | Eps, what: str = "eps") -> Eps:
-    return size if isinstance(size, Eps) else parse_fraction(size, what)
+def _eps(size: str | float | Eps, what: str, norm: str) -> Eps:
+    return size if isinstance(size, Eps) else parse_fraction(size, what, norm)

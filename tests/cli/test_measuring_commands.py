@@ -93,6 +93,15 @@ def test_sizes_that_are_none_are_refused_and_nothing_is_written(cli, store, eps)
     assert sorted((store / "measurements").iterdir()) == before
 
 
+def test_in_l2_sizes_may_be_more_than_a_pixel(cli, store):
+    options = ["--attack", "pgd", "--steps", "2", "--limit", "8"]
+    ran = cli("attack", *options, "--norm", "l2", "--eps", "3", "--step-size", "1.5")
+    assert ran.code == 0, ran.err
+    (found,) = rows(store, "robust_accuracy").to_dict("records")
+    assert (found["norm"], found["eps"], found["eps_label"]) == ("l2", 3.0, "3")
+    assert found["step_size"] == 1.5
+
+
 def test_unknown_attacks_get_the_nearest_name(cli, store):
     assert "'pgd'" in cli("attack", "--attack", "pdg").err
 

@@ -81,6 +81,18 @@ def test_whole_pixel_steps_get_a_hint(text):
         parse_fraction(text)
 
 
+@pytest.mark.parametrize(("text", "value"), [("3", 3.0), ("256/255", 256 / 255), ("0.5", 0.5)])
+def test_a_length_over_all_pixels_may_be_more_than_1(text, value):
+    assert parse_fraction(text, norm="l2").value == value
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "inf", "1e999", "1/0", "3/", ""])
+def test_what_is_no_length_is_refused(text):
+    with pytest.raises(UsageError, match="eps") as error:
+        parse_fraction(text, norm="l2")
+    assert "[0, 1]" not in str(error.value)
+
+
 @settings(max_examples=60, deadline=None)
 @given(below=st.integers(1, 10**6), data=st.data())
 def test_any_fraction_is_the_nearest_float(below, data):
