@@ -44,6 +44,9 @@ def command(
     precision: Annotated[
         Precision | None, typer.Option(help="Short for --set runtime.precision=P.")
     ] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Short for --set runtime.compile=true.")
+    ] = False,
     workers: Annotated[
         int, typer.Option(min=0, metavar="N", help="Processes that load images from disk.")
     ] = 0,
@@ -71,6 +74,8 @@ def command(
     changes = list(overrides or ())
     if precision is not None:
         changes.append(f"runtime.precision={precision}")
+    if compiled:
+        changes.append("runtime.compile=true")
     weights = None
     if init_from is not None:
         from attndrop_repro.models.weights import content_hash

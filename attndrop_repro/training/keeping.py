@@ -23,6 +23,9 @@ from attndrop_repro.training.checkpointing import Progress
 from attndrop_repro.training.packing import copied, pack, under, unpack
 
 
+_FINAL = "weights"
+
+
 @dataclass(frozen=True)
 class Learned:
     """What a training has learned: the network's weights, and what the method has for itself.
@@ -149,7 +152,7 @@ class Keeper:
 
 def final_weights(run: RunDir) -> Path:
     """Where a finished run has the weights that it is judged by."""
-    return run.path / "weights"
+    return run.path / _FINAL
 
 
 def save_learned(path: Path, learned: Learned, state: Mapping[str, Any]) -> None:
@@ -166,7 +169,8 @@ def load_learned(path: Path) -> tuple[Learned, dict[str, Any]]:
     try:
         tensors, state = checkpoint.load(path)
     except AttndropError as error:
-        raise AttndropError(
-            f"{error}; train the run again with --resume never to make it anew"
-        ) from None
+        how = "train the run again with --resume never to make it anew"
+        if path.name == _FINAL:
+            how = "train the run again: they are made anew from its last checkpoint"
+        raise AttndropError(f"{error}; {how}") from None
     return Learned(tensors, state.pop("method")), state

@@ -68,3 +68,11 @@ def test_quiet_is_quiet(cli, tiny):
     ran = cli("--quiet", "train", "--recipe", "tiny.yaml")
     assert ran.code == 0
     assert ran.err == ""
+
+
+def test_short_options_are_recipe_fields(cli, tiny):
+    ran = cli("train", "--recipe", "tiny.yaml", "--precision", "fp64", "--compile", "--dry-run")
+    assert ran.code == 0
+    assert "precision: fp64" in ran.out
+    assert "compile: true" in ran.out
+    assert "compile: false" in cli("train", "--recipe", "tiny.yaml", "--dry-run").out

@@ -17,6 +17,7 @@ from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.store import Store
 from attndrop_repro.store.run_dir import _birth
 from attndrop_repro.training import train
+from attndrop_repro.training.restore import load_run
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -93,6 +94,8 @@ def test_weights_that_are_damaged_are_made_anew(tmp_path: Path, damage: str, sel
         (weights / "model.safetensors").write_bytes(content)
     else:
         shutil.rmtree(weights)
+    with pytest.raises(AttndropError, match="train the run again: they are made anew"):
+        load_run(store, spec.run_id)
     rows = store.frame()
     steps = Steps()
     assert not train(spec, store, device="cpu", progress=said, observe=steps).already_finished
