@@ -22,7 +22,6 @@ from attndrop_repro.store.run_dir import RunDir
 from attndrop_repro.training.checkpointing import Progress
 from attndrop_repro.training.packing import copied, pack, under, unpack
 
-
 _FINAL = "weights"
 
 
