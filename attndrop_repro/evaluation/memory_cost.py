@@ -30,12 +30,14 @@ def peak_memory_mb(workload: Workload, contender: Contender, steps: int = 2) -> 
     lanes.prepare([contender])
     if x.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(x.device)
+    else:
+        _forget_peak()  # importing libraries takes more than the steps of a small model
     with lanes.at_work(contender) as step:
         for _ in range(steps):
             step()
     if x.device.type == "cuda":
         return torch.cuda.max_memory_allocated(x.device) / 2**20
-    return resident_peak_mb()
+    return _peak_so_far_mb()
 
 
 def resident_peak_mb() -> float:
@@ -57,11 +59,16 @@ def added_memory_mb(call: Callable[[], None], device: torch.device) -> float:
         call()
         torch.cuda.synchronize(device)
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak begins anew
+    _forget_peak()
     before_mb = _peak_so_far_mb()
     call()
     return _peak_so_far_mb() - before_mb
+
+
+def _forget_peak() -> None:
+    """Lets the peak begin anew where the system can: Linux."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def _peak_so_far_mb() -> float:

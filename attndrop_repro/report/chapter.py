@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attndrop_repro.report import origins, tables
+from attndrop_repro.report import costs, origins, tables
 from attndrop_repro.report.comparisons import compare
 from attndrop_repro.report.figures.canvas import Picture
 from attndrop_repro.report.figures.forest import forest
@@ -112,6 +112,7 @@ def chapter(group: Group, folder: str) -> Chapter:
         _illustrated(
             "learning", "Learning curves", learning(group), "The store has no training histories."
         ),
+        _costs(group),
         Section("runs", "Runs", tables=(tables.run_table(group),)),
         Section(
             "origins",
@@ -129,6 +130,13 @@ def chapter(group: Group, folder: str) -> Chapter:
         group.cautions,
         tuple(sections),
         origins.measured_between(group),
+    )
+
+
+def _costs(group: Group) -> Section:
+    made = [table for table in (costs.step_table(group), costs.attention_table(group)) if table]
+    return Section(
+        "costs", "Cost", tables=tuple(made), intro=() if made else costs.hint(group.recipe)
     )
 
 

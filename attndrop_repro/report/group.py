@@ -33,6 +33,7 @@ class Group:
         runs: By method and seed; what is absent was never started.
         scalars: By quantity, method and seed.
         series: By metric, method and seed: the row of every epoch.
+        costs: Rows of benchmarks that are shown with it.
         cautions: What a reader must know before believing the numbers.
     """
 
@@ -47,6 +48,7 @@ class Group:
     runs: Mapping[Key, Run]
     scalars: Mapping[Quantity, Mapping[Key, Row]]
     series: Mapping[str, Mapping[Key, Mapping[int, Row]]]
+    costs: tuple[Row, ...] = ()
     cautions: tuple[Text, ...] = ()
 
     @property

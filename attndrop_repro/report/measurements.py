@@ -12,8 +12,8 @@ from attndrop_repro.report.rows import Row
 
 _FIELDS = (
     "recipe", "dataset", "split", "model", "method", "seed", "epoch", "metric", "value", "n",
-    "attack", "norm", "eps", "eps_label", "steps", "restarts", "device", "threads", "run_id",
-    "config_hash", "code_version", "created_at",
+    "attack", "norm", "eps", "eps_label", "steps", "restarts", "precision", "device", "threads",
+    "run_id", "config_hash", "code_version", "created_at",
 )  # fmt: skip
 
 
@@ -28,6 +28,7 @@ def measurements(groups: Sequence[Group]) -> str:
             for epochs in series.values()
             for row in epochs.values()
         ]
+        rows += group.costs
         lines = [tuple(_written(row, field) for field in _FIELDS) for row in rows]
         found |= dict.fromkeys(sorted(lines))
     out = io.StringIO()

@@ -34,6 +34,7 @@ class Row:
     eps_label: str
     steps: int | None
     restarts: int | None
+    precision: str
     device: str
     threads: int | None
     status: str

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attndrop_repro.report import names
+from attndrop_repro.report.costs import of_recipe
 from attndrop_repro.report.doubts import doubts
 from attndrop_repro.report.group import NAN, Group, Key
 from attndrop_repro.report.prose import Code, Text, count, listed, say
@@ -87,6 +88,7 @@ def _group(
         runs=chosen,
         scalars=scalars,
         series=series,
+        costs=of_recipe(source.rows, recipe, first=recipe == source.names[0]),
     )
     cautions += [*_uneven(group, own), *doubts(group)]
     return replace(group, cautions=tuple(dict.fromkeys(cautions)))
