@@ -51,6 +51,12 @@ SCHEMA = pa.schema(
 
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 
+# Beside what runs are measured by, `bench` writes (run ids `outside--...`; its settings in `detail`):
+#   step_time_ratio, images_per_second, peak_memory_mb   whole steps; n: images a step
+#   attention_time_ratio, attention_memory_mb            one attention; n: tokens; memory it adds
+#   loop_time_ratio                                      the training loop over a bare one
+#   loader_images_per_second, model_images_per_second    each half of a training alone
+
 # Rows that agree in these are the same measurement; the newest counts.
 IDENTITY: tuple[str, ...] = (
     "run_id", "dataset", "split", "epoch", "metric", "n", "attack", "norm", "eps_label", "steps",
