@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +155,10 @@ def _from_folder(folder: Path, splits: Splits, statistics: Statistics) -> tuple[
     from transformers import AutoModelForImageClassification
 
     try:
-        network, info = AutoModelForImageClassification.from_pretrained(
-            folder, local_files_only=True, output_loading_info=True
-        )
+        with _no_bar():
+            network, info = AutoModelForImageClassification.from_pretrained(
+                folder, local_files_only=True, output_loading_info=True
+            )
     except (OSError, ValueError, RuntimeError) as error:
         raise AttndropError(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from None
     wrong = {
@@ -178,6 +180,20 @@ def _from_folder(folder: Path, splits: Splits, statistics: Statistics) -> tuple[
     for file in sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin")):
         digest.update(content_hash(file).encode())
     return built, digest.hexdigest()
+
+
+@contextmanager
+def _no_bar() -> Iterator[None]:
+    """Transformers' own progress bar stays away: what is shown is the command's to say."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _preprocessing(folder: Path) -> dict[str, Any]:

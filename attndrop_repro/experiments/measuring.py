@@ -57,11 +57,17 @@ class Measurer:
         force: bool = False,
         suite: str = "",
     ) -> list[Measurement]:
-        """Measures a run at some epochs' weights; what the store has is skipped unless forced."""
+        """Measures a run at some epochs' weights; what the store has is skipped unless forced.
+
+        Raises:
+            AttndropError: It did not keep one of the epochs: none is measured then.
+        """
         from attndrop_repro.evaluation.measure import measure
         from attndrop_repro.evaluation.wanted import Have, wanted
-        from attndrop_repro.training.restore import load_run
+        from attndrop_repro.training.restore import kept_weights, load_run
 
+        for epoch in epochs:
+            kept_weights(self.store.run_dir(spec.run_id), epoch)
         have, found = Have(self.store), []
         for epoch in epochs:
             at: dict[str, Any] = {} if epoch is None else {"epoch": epoch}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import pickle
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +41,21 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         except SafetensorError as error:
             raise AttndropError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it asks to be told of files that it is not made for
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        # torch's first sentences advise to load it all the same
-        found = re.search(r"WeightsUnpickler error: (.+)", str(error))
-        reason = found[1] if found else "no pickle of tensors"
+        # torch's own words advise to load it all the same; only what it stumbled over is of use
+        found = re.search(r"GLOBAL ([\w.]+)", str(error))
+        reason = f"it holds {found[1]}" if found else "it is no pickle of tensors"
         raise AttndropError(
             f"{path} holds more than weights and is not loaded, since that could run code: save "
             f"its state dict alone, or as safetensors ({reason})"
         ) from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (OSError, RuntimeError) as error:
         raise AttndropError(f"{path} is damaged: {' '.join(str(error).split())}") from None
+    except (EOFError, ValueError, LookupError, TypeError, AttributeError):  # of its parser
+        raise AttndropError(f"{path} is damaged, or no file that torch saved") from None
     return _unprefixed(_state_dict(path, content))
 
 
@@ -120,7 +125,7 @@ def load_weights(
         raise AttndropError(
             "the weights are of another model: "
             + "; ".join(
-                f"{what} {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+                f"{what} {_some(names)}"
                 for what, names in (("without", missing), ("with", extra))
                 if names
             )
@@ -133,6 +138,11 @@ def load_weights(
             )
     network.load_state_dict(given)
     return notes
+
+
+def _some(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _head(network: nn.Module, own: Mapping[str, Tensor]) -> str:

@@ -144,9 +144,10 @@ def test_metrics_from_stored_logits(cli, store):
 
 
 def test_epochs_that_were_not_kept(cli, store):
-    ran = cli("gradvar", "--epoch", "1")
+    ran = cli("gradvar", "--epoch", "0", "--epoch", "1")
     assert ran.code == 1
     assert "it kept: 0, 2" in ran.err
+    assert not len(rows(store, "gradient_variance")), "nor is the epoch measured that there is"
 
 
 def test_a_model_from_elsewhere(cli, tiny):

@@ -160,9 +160,11 @@ def hugging_face(tmp_path_factory):
     return folder, model
 
 
-def test_a_hugging_face_folder(hugging_face, tmp_path):
+def test_a_hugging_face_folder(hugging_face, tmp_path, capfd):
     folder, model = hugging_face
+    capfd.readouterr()
     subject = load_outside(str(folder), None, "digits", method="dropkey")
+    assert "Loading weights" not in capfd.readouterr().err, "no bar of the library's own"
     x = judged.some(5).pixels(slice(None))
     with torch.no_grad():
         expected = model(pixel_values=(x - 0.25) / 0.5).logits

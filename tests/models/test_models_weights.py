@@ -1,5 +1,6 @@
 """Weights from files: all or nothing (public bugs P07, P08)."""
 
+import argparse
 import os
 import pickle
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.config.recipe import Model
@@ -141,3 +143,43 @@ def test_the_refusal_of_a_pickle_advises_nothing_unsafe(tmp_path: Path) -> None:
         read_weights(tmp_path / "p.pt")
     assert "weights_only" not in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"args": argparse.Namespace(p=1)}, "it holds argparse.Namespace"),
+        ({"model": nn.Linear(2, 2)}, "it holds torch.nn.modules.linear.Linear"),
+    ],
+)  # fmt: skip
+def test_what_a_refused_pickle_holds_is_named(tmp_path: Path, content: Any, told: str) -> None:
+    torch.save(content, tmp_path / "p.pt")
+    with pytest.raises(AttndropError, match=told) as error:
+        read_weights(tmp_path / "p.pt")
+    for advice in ("add_safe_globals", "allowlist", "torch.serialization"):
+        assert advice not in str(error.value)
+
+
+def test_nothing_but_our_line_is_said_of_a_foreign_file(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    (tmp_path / "a.pt").write_bytes(pickle.dumps(Touch(tmp_path / "marker"), protocol=4))
+    (tmp_path / "b.pt").write_bytes(b"hello")
+    for name in "ab":
+        with pytest.raises(AttndropError):
+            read_weights(tmp_path / f"{name}.pt")
+    with pytest.raises(AttndropError, match=r"b\.pt is damaged, or no file that torch saved$"):
+        read_weights(tmp_path / "b.pt")
+    assert not list(recwarn)
+
+
+def test_all_that_is_missing_is_listed_up_to_a_dozen() -> None:
+    model = made(depth=2)
+    weights = dict(model.network.state_dict())
+    lost = [name for name in weights if name.startswith("blocks.1.mlp")]
+    kept = {name: value for name, value in weights.items() if name not in lost}
+    with pytest.raises(AttndropError) as error:
+        load_weights(model, kept)
+    assert all(name in str(error.value) for name in lost)
+    with pytest.raises(AttndropError, match=r" and \d+ more$"):
+        load_weights(model, {"pos_embed": weights["pos_embed"]})
