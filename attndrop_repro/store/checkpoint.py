@@ -16,6 +16,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,8 +107,8 @@ def save_folder(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, A
             files = {file.name: _fingerprint(file) for file in sorted(temporary.iterdir())}
             manifest = {"format": FORMAT, "files": files, "seal": _seal(files)}
             (temporary / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-            for file in temporary.iterdir():
-                sync(file)
+            with ThreadPoolExecutor() as pool:  # the disk takes them in one go
+                list(pool.map(sync, temporary.iterdir()))
             sync(temporary)
             move_folder(temporary, path)
         except BaseException:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.config.load import dump_recipe
 from attndrop_repro.config.spec import RunSpec
-from attndrop_repro.store.atomic import disk_errors, read_json, write_bytes, write_json
+from attndrop_repro.store.atomic import disk_errors, read_json, sync, write_bytes, write_json
 from attndrop_repro.store.measurements import now, timestamp
 
 Status = Literal["running", "finished", "failed", "interrupted"]
@@ -158,7 +158,11 @@ class RunDir:
         return "dead" if word == "running" and not _alive(status) else word
 
     def append_history(self, row: Mapping[str, Any]) -> None:
-        """Adds a row to ``history.jsonl``; what a killed writer left of a row is dropped first."""
+        """Adds a row to ``history.jsonl``; what a killed writer left of a row is dropped first.
+
+        A power cut may lose it until `sync_history`: a run that goes on drops the rows after its
+        checkpoint anyway.
+        """
         path = self.path / "history.jsonl"
         line = json.dumps(dict(row), ensure_ascii=False).encode() + b"\n"
         with disk_errors(path):
@@ -170,10 +174,16 @@ class RunDir:
                 try:
                     file.write(line)
                     file.flush()
-                    os.fsync(file.fileno())
                 except OSError:
                     file.truncate(content.rfind(b"\n") + 1)
                     raise
+
+    def sync_history(self) -> None:
+        """Waits until all rows have reached the disk: before a checkpoint that counts on them."""
+        path = self.path / "history.jsonl"
+        with disk_errors(path):
+            if path.exists():
+                sync(path)
 
     def history(self) -> list[dict[str, Any]]:
         """The rows so far; a last row that was not written whole does not count."""

@@ -51,7 +51,7 @@ SCHEMA = pa.schema(
 
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 
-# Beside what runs are measured by, `bench` writes (run ids `outside--...`; its settings in `detail`):
+# What `bench` writes, under run ids `outside--...`, with label and settings in `detail`:
 #   step_time_ratio, images_per_second, peak_memory_mb   whole steps; n: images a step
 #   attention_time_ratio, attention_memory_mb            one attention; n: tokens; memory it adds
 #   loop_time_ratio                                      the training loop over a bare one

@@ -28,9 +28,9 @@ class FiniteGuard:
             loss: Scalar.
             norm: Of the gradient; None where the loss scaler handles what is not finite.
         """
-        if loss.device.type == "cpu":  # nothing to wait for
-            if isfinite(loss.item()) and (norm is None or isfinite(norm.item())):
-                return
+        numbers = [loss] if norm is None else [loss, norm]
+        if loss.device.type == "cpu" and all(isfinite(number.item()) for number in numbers):
+            return  # reading them costs no waiting there
         values = loss if norm is None else torch.stack([loss, norm.to(loss.dtype)])
         bad = ~torch.isfinite(values).flatten()
         which = bad.to(torch.int64).argmax()  # 0: the loss, 1: the gradient

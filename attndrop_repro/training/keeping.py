@@ -87,12 +87,13 @@ class Keeper:
     _last: str = field(default="none", init=False)
 
     def checkpoint(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Writes a checkpoint, and before it the best weights that it counts on.
+        """Writes a checkpoint, and before it the best weights and the history that it counts on.
 
         Raises:
             AttndropError: The disk is full; the checkpoint before this one is still there.
         """
         folder = self.run.checkpoints
+        self.run.sync_history()
         if self.best is not None:
             best = self.best
             state_of_best = {"epoch": best.epoch, "validation_accuracy": best.accuracy}

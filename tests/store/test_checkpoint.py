@@ -308,3 +308,19 @@ def test_killed_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
     assert len(unfinished) > 10
     checkpoint.save(unfinished[-1], {}, {"step": 9})
     assert not any(unfinished[-1].glob(".tmp-*"))
+
+
+def test_every_file_of_a_checkpoint_has_reached_the_disk_before_it_has_its_name(
+    tmp_path, monkeypatch
+):
+    synced = []
+    monkeypatch.setattr("attndrop_repro.store.checkpoint.sync", lambda path: synced.append(path))
+    monkeypatch.setattr(
+        "attndrop_repro.store.checkpoint.move_folder", lambda source, target: synced.append(target)
+    )
+    path = tmp_path / "step-00000001"
+    checkpoint.save_folder(path, {"model/w": torch.ones(2), "ema/w": torch.ones(2)}, {"step": 1})
+    assert {file.name for file in synced[:4]} == {
+        "state.json", "model.safetensors", "ema.safetensors", "manifest.json",
+    }  # fmt: skip
+    assert synced[4:] == [synced[0].parent, path]

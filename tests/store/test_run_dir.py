@@ -172,3 +172,14 @@ def test_finding_runs(make):
 def test_finding_runs_where_there_are_none(tmp_path):
     with pytest.raises(UsageError, match="there is no run"):
         Store(tmp_path).find_run("last")
+
+
+def test_history_reaches_the_disk_when_a_checkpoint_is_to_count_on_it(tmp_path, monkeypatch):
+    run = RunDir(tmp_path / "run")
+    run.sync_history()  # nothing to sync
+    synced = []
+    monkeypatch.setattr("attndrop_repro.store.run_dir.sync", synced.append)
+    run.append_history({"epoch": 1})
+    assert synced == []
+    run.sync_history()
+    assert synced == [tmp_path / "run" / "history.jsonl"]
