@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from attndrop_repro.cli import options as opt
-from attndrop_repro.cli.measuring import Target, measure
+from attndrop_repro.cli.measuring import Target, measure, measures
 from attndrop_repro.cli.session import session
 from attndrop_repro.config.fractions import parse_fraction
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: attndrop attack --run last --eps 4/255 --eps 8/255 --restarts 5"
 
 
+@measures
 def command(
     context: typer.Context,
+    whom: Target,
     eps: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,18 +65,7 @@ def command(
     save_adversarial: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the examples, and a picture of some.")
     ] = None,
-    run: opt.Run = None,
-    recipe: opt.Recipe = None,
-    split: opt.Split = None,
-    force: opt.Force = False,
-    data_dir: opt.DataDir = None,
-    download: opt.Download = False,
-    device: opt.Device = "auto",
-    checkpoint: opt.Checkpoint = None,
-    model: opt.Model = None,
-    dataset: opt.Dataset = None,
-    image_size: opt.ImageSize = None,
-    resample_positions: opt.ResamplePositions = False,
+    batch_size: opt.BatchSize = None,
     method: opt.Method = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -84,12 +75,6 @@ def command(
 
     sizes = [parse_fraction(size, "--eps", norm) for size in eps or ()]
     step = None if step_size is None else parse_fraction(step_size, "--step-size", norm)
-    here = session(context)
-    whom = Target(
-        run, recipe, force, data_dir, download, device,
-        {"checkpoint": checkpoint, "model": model, "dataset": dataset, "image_size": image_size,
-         "resample_positions": resample_positions, "method": method},
-    )  # fmt: skip
 
     def options(spec: RunSpec | None) -> AttackOptions:
         from attndrop_repro.config.recipe import Evaluation
@@ -112,9 +97,13 @@ def command(
         return replace(
             known,
             settings=tuple(settings),
-            split=split or known.split,
+            split=whom.split or known.split,
             limit=limit or known.limit,
+            batch_size=batch_size or known.batch_size,
             save_adversarial=folder,
         )
 
-    measure(here, "attack", whom, options, lambda spec: (None,), as_json=as_json)
+    measure(
+        session(context), "attack", whom.regularised(method), options, lambda spec: (None,),
+        as_json=as_json,
+    )  # fmt: skip

@@ -16,7 +16,10 @@ def command(
     context: typer.Context,
     sigma: Annotated[
         list[float] | None,
-        typer.Option(metavar="S", help="Of the noise; repeat it; default: a grid around 0.242."),
+        typer.Option(
+            metavar="S",
+            help="Of the noise, for the printed bound; repeat it; default: a grid around 0.242.",
+        ),
     ] = None,
     empirical_risk: Annotated[
         float, typer.Option("--risk", metavar="R", help="Empirical risk, for the printed bound.")
@@ -28,7 +31,10 @@ def command(
     tokens: Annotated[int, typer.Option(metavar="n", help="For the printed bound.")] = 197,
     delta: Annotated[float, typer.Option(metavar="D", help="Chance that it fails.")] = 0.05,
     run: Annotated[
-        str | None, typer.Option(metavar="ID|last", help="Also a valid bound for this run.")
+        str | None,
+        typer.Option(
+            metavar="ID|last", help="Also a valid bound for this run, at scales of its own."
+        ),
     ] = None,
     draws: Annotated[
         int, typer.Option(min=1, metavar="N", help="Networks sampled for each scale, with --run.")

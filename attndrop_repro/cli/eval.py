@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from attndrop_repro.cli import options as opt
-from attndrop_repro.cli.measuring import Target, measure
+from attndrop_repro.cli.measuring import Target, measure, measures
 from attndrop_repro.cli.session import session
 
 if TYPE_CHECKING:
@@ -35,42 +36,45 @@ FromLogits = Annotated[
 ]
 
 
-def command(
-    context: typer.Context,
-    run: opt.Run = None,
-    recipe: opt.Recipe = None,
-    split: opt.Split = None,
-    corruption: Corruption = None,
-    severity: Severity = None,
-    corruption_dir: CorruptionDir = None,
-    bins: Bins = None,
-    from_logits: FromLogits = False,
-    force: opt.Force = False,
-    data_dir: opt.DataDir = None,
-    download: opt.Download = False,
-    device: opt.Device = "auto",
-    checkpoint: opt.Checkpoint = None,
-    model: opt.Model = None,
-    dataset: opt.Dataset = None,
-    image_size: opt.ImageSize = None,
-    resample_positions: opt.ResamplePositions = False,
-    as_json: opt.Json = False,
-) -> None:
-    """Measure accuracy, NLL, Brier score and calibration error; keep the logits."""
-    target = Target(
-        run, recipe, force, data_dir, download, device,
-        {"checkpoint": checkpoint, "model": model, "dataset": dataset, "image_size": image_size,
-         "resample_positions": resample_positions},
-        from_logits,
-    )  # fmt: skip
+def judging(kind: str, says: str) -> Callable[..., None]:
+    """`eval` or `calibrate`: the same options.
 
-    def options(spec: RunSpec | None) -> EvalOptions:
-        return judged("eval", spec, split, (corruption, severity, corruption_dir), bins)
+    Args:
+        kind: Which of them.
+        says: What its help begins with.
+    """
 
-    measure(session(context), "eval", target, options, lambda spec: (None,), as_json=as_json)
+    @measures
+    def command(
+        context: typer.Context,
+        whom: Target,
+        corruption: Corruption = None,
+        severity: Severity = None,
+        corruption_dir: CorruptionDir = None,
+        bins: Bins = None,
+        from_logits: FromLogits = False,
+        batch_size: opt.BatchSize = None,
+        workers: opt.Workers = None,
+        as_json: opt.Json = False,
+    ) -> None:
+        said = (corruption, severity, corruption_dir)
+
+        def options(spec: RunSpec | None) -> EvalOptions:
+            known = _judged(kind, spec, whom.split, said, bins)
+            return replace(
+                known,
+                batch_size=batch_size or known.batch_size,
+                workers=known.workers if workers is None else workers,
+            )
+
+        target = replace(whom, from_logits=from_logits)
+        measure(session(context), kind, target, options, lambda spec: (None,), as_json=as_json)
+
+    command.__doc__ = says
+    return command
 
 
-def judged(
+def _judged(
     kind: str,
     spec: RunSpec | None,
     split: str | None,
@@ -103,3 +107,8 @@ def judged(
         corruption=None if name is None else (name, severity or 3),
         corruption_dir=folder,
     )
+
+
+command = judging(
+    "eval", "Measure accuracy, NLL, Brier score and calibration error; keep the logits."
+)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from attndrop_repro.cli import options as opt
-from attndrop_repro.cli.measuring import Target, measure
+from attndrop_repro.cli.measuring import Target, measure, measures
 from attndrop_repro.cli.session import session
 
 if TYPE_CHECKING:
@@ -21,8 +21,10 @@ EXAMPLE = "Example: attndrop gradvar --run last --epoch 0 --epoch 25 --draws 8"
 PerWhat = Literal["sample", "batch"]
 
 
+@measures
 def command(
     context: typer.Context,
+    whom: Target,
     epoch: Annotated[
         list[int] | None,
         typer.Option(
@@ -43,44 +45,34 @@ def command(
         PerWhat, typer.Option(help="A draw for each example, or one for a batch (A15).")
     ] = "sample",
     layers: Annotated[bool, typer.Option("--layers", help="Keep every layer's share too.")] = False,
-    run: opt.Run = None,
-    recipe: opt.Recipe = None,
-    split: opt.Split = None,
-    force: opt.Force = False,
-    data_dir: opt.DataDir = None,
-    download: opt.Download = False,
-    device: opt.Device = "auto",
-    checkpoint: opt.Checkpoint = None,
-    model: opt.Model = None,
-    dataset: opt.Dataset = None,
-    image_size: opt.ImageSize = None,
-    resample_positions: opt.ResamplePositions = False,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Examples in such a batch; default: 64.")
+    ] = None,
     method: opt.Method = None,
     as_json: opt.Json = False,
 ) -> None:
     """Measure the gradient's variance in training mode, and the terms of the paper's lemma 1."""
+    from attndrop_repro.config.errors import UsageError
     from attndrop_repro.evaluation.options import default_options
     from attndrop_repro.evaluation.wanted import measured_epochs
 
-    target = Target(
-        run, recipe, force, data_dir, download, device,
-        {"checkpoint": checkpoint, "model": model, "dataset": dataset, "image_size": image_size,
-         "resample_positions": resample_positions, "method": method},
-    )  # fmt: skip
+    if batch_size is not None and "batch" not in (per, perturbation):
+        raise UsageError("--batch-size is of --per batch or --perturbation batch")
 
     def options(spec: RunSpec | None) -> GradvarOptions:
         known = cast("GradvarOptions", default_options("gradvar", spec.recipe if spec else None))
         return replace(
             known,
-            split=split or known.split,
+            split=whom.split or known.split,
             examples=examples or known.examples,
             draws=draws or known.draws,
             per=per,
             perturbation=perturbation,
+            batch_size=batch_size or known.batch_size,
             layers=layers,
         )
 
     def epochs(spec: RunSpec) -> Epochs:
         return tuple(epoch) if epoch else measured_epochs("gradvar", spec.recipe)
 
-    measure(session(context), "gradvar", target, options, epochs, as_json=as_json)
+    measure(session(context), "gradvar", whom.regularised(method), options, epochs, as_json=as_json)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from attndrop_repro.cli import options as opt
 from attndrop_repro.cli.session import Session
 from attndrop_repro.config.errors import UsageError
 
@@ -30,6 +33,7 @@ class Target:
         download: Whether data may be fetched.
         device: Where.
         outside: Arguments for `load_outside`; those not given are None or False.
+        split: What it is judged on; None: as the recipe says.
         from_logits: Whether stored logits take the model's place.
     """
 
@@ -40,7 +44,12 @@ class Target:
     download: bool
     device: str
     outside: Mapping[str, Any]
+    split: str | None = None
     from_logits: bool = False
+
+    def regularised(self, method: str | None) -> Target:
+        """With what regularises a model from elsewhere, where that is switched on."""
+        return replace(self, outside={**self.outside, "method": method})
 
     @property
     def elsewhere(self) -> bool:
@@ -60,6 +69,44 @@ class Target:
             if name not in given:
                 raise UsageError(f"a model from elsewhere needs --{name} as well")
         return True
+
+
+def _whom(
+    run: opt.Run = None,
+    recipe: opt.Recipe = None,
+    split: opt.Split = None,
+    force: opt.Force = False,
+    data_dir: opt.DataDir = None,
+    download: opt.Download = False,
+    device: opt.Device = "auto",
+    checkpoint: opt.Checkpoint = None,
+    model: opt.Model = None,
+    dataset: opt.Dataset = None,
+    image_size: opt.ImageSize = None,
+    resample_positions: opt.ResamplePositions = False,
+) -> Target:
+    outside = {
+        "checkpoint": checkpoint, "model": model, "dataset": dataset, "image_size": image_size,
+        "resample_positions": resample_positions,
+    }  # fmt: skip
+    return Target(run, recipe, force, data_dir, download, device, outside, split)
+
+
+def measures(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command, in the place of its parameter `whom`, the options that make a `Target`."""
+    own = inspect.signature(command, eval_str=True).parameters
+    shared = inspect.signature(_whom, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def wrapped(**given: Any) -> None:
+        whom = _whom(**{name: given.pop(name) for name in shared})
+        command(**given, whom=whom)
+
+    wrapped.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [each for name, one in own.items()
+         for each in (shared.values() if name == "whom" else (one,))]
+    )  # fmt: skip
+    return wrapped
 
 
 def measure(

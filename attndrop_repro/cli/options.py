@@ -33,6 +33,13 @@ Run = Annotated[
 Split = Annotated[
     str | None, typer.Option(metavar="SPLIT", help="Judged on: test, validation or train.")
 ]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Images at a time: memory and time, no result."),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Processes that read images from disk.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Measure again what is there.")]
 
 ELSEWHERE = "A model from elsewhere"

@@ -27,6 +27,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """
     words = sorted(known)
     close = difflib.get_close_matches(word, words, n=3, cutoff=0.6)
+    if not close and len(word) > 2:  # part of a name, as in "blur"
+        close = [known for known in words if word.lower() in known.lower()][:3]
     if close:
         return "; did you mean " + " or ".join(repr(w) for w in close) + "?"
     more = f" and {len(words) - 20} more" if len(words) > 20 else ""

@@ -18,7 +18,7 @@ from torch.func import functional_call, grad, vmap
 from attndrop_repro.adapters import Handle
 from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.evaluation.draws import ExampleDraws
-from attndrop_repro.methods.call import Taps
+from attndrop_repro.methods.taps import Taps
 
 Gradients = dict[str, Tensor]  # by parameter, (U, P)
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -33,8 +33,8 @@ def refuse_batch_norm(model: nn.Module) -> None:
     for path, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             raise AttndropError(
-                f"{type(model).__name__} has batch norm ({path!r}): in training its examples "
-                "share statistics, so none has a gradient of its own; choose a model without"
+                f"the model has batch norm ({path!r}): in training its examples share statistics, "
+                "so none has a gradient of its own; choose a model without"
             )
 
 

@@ -12,8 +12,9 @@ from attndrop_repro.config import words
 from attndrop_repro.config.errors import UsageError, nearest
 from attndrop_repro.methods import registry
 from attndrop_repro.methods.base import EXCLUSIVE, Learner, Method, Task
-from attndrop_repro.methods.call import AttentionCall, Site, Step, Taps
+from attndrop_repro.methods.call import AttentionCall, Site, Step
 from attndrop_repro.methods.settings import Settings
+from attndrop_repro.methods.taps import Taps
 
 
 def parse(name: str) -> list[type[Method[Any]]]:
@@ -76,7 +77,9 @@ def resolve(name: str, settings: Mapping[str, Any]) -> dict[str, Settings]:
             )
         if not owners:
             known = {field for cls in parts for field in cls.Settings.model_fields}
-            raise UsageError(f"{name!r} has no setting {key!r}{nearest(key, known | set(given))}")
+            if isinstance(value, Mapping):  # meant for a part
+                known |= set(given)
+            raise UsageError(f"{name!r} has no setting {key!r}{nearest(key, known)}")
         given[owners[0]][key] = value
     for key, value in settings.items():
         part = key.replace("_", "-")

@@ -55,6 +55,7 @@ def test_version(cli):
         (["train", "--recipe", "digits-vit", "--set", "training.epcohs=3"], "training.epochs"),
         (["train", "--quiet", "--recipe", "digits-vit"], "before the command"),
         (["methods", "show", "nonne"], "'none'"),
+        (["methods", "show", "blur"], "did you mean 'attentiondrop-blur'?"),
         (["recipes", "show", "digits"], "digits-vit"),
         (["datasets", "show", "digit"], "'digits'"),
         (["report", "--suite", "digit"], "'digits'"),

@@ -150,6 +150,59 @@ def test_epochs_that_were_not_kept(cli, store):
     assert not len(rows(store, "gradient_variance")), "nor is the epoch measured that there is"
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("eval", []),
+        ("calibrate", []),
+        ("attack", ["--attack", "pgd", "--eps", "16/255", "--steps", "3", "--restarts", "2"]),
+    ],
+)
+def test_batches_change_no_number(cli, store, kind, options):
+    found = []
+    for size in ("7", "64"):
+        ran = cli(kind, "--run", "last", "--force", "--json", "--batch-size", size, *options)
+        assert ran.code == 0, ran.err
+        found.append([(row["metric"], row["value"]) for row in json.loads(ran.out)])
+    assert found[0] == found[1]
+
+
+def test_the_size_of_a_batch_whose_gradient_is_measured(cli, store):
+    options = ["--run", "last", "--epoch", "0", "--examples", "32"]
+    ran = cli("gradvar", *options, "--per", "batch", "--batch-size", "8", "--json")
+    assert ran.code == 0, ran.err
+    first = json.loads(ran.out)[0]
+    assert (first["n"], first["detail"]["batch_size"]) == (4, 8)
+    wrong = cli("gradvar", *options, "--batch-size", "8")
+    assert (wrong.code, "--per batch" in wrong.err) == (2, True)
+
+
+def test_processes_that_read_images_change_no_number(cli, tiny):
+    import timm
+    from PIL import Image
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    model = timm.create_model("test_vit", img_size=32, num_classes=2)
+    save_file(model.state_dict(), tiny / "mine.safetensors")
+    for split in ("train", "val"):
+        for label, name in enumerate("ab"):
+            (tiny / "img" / split / name).mkdir(parents=True)
+            for number in range(6):
+                colour = (40 * number, 200 * label, 90)
+                Image.new("RGB", (40, 40), colour).save(
+                    tiny / "img" / split / name / f"{number}.png"
+                )
+    outside = ["--model", "test_vit", "--checkpoint", "mine.safetensors", "--image-size", "32"]
+    outside += ["--dataset", "imagefolder", "--data-dir", "img", "--force", "--json"]
+    found = []
+    for workers in ("0", "2"):
+        ran = cli("eval", *outside, "--workers", workers, "--batch-size", "5")
+        assert ran.code == 0, ran.err
+        found.append([(row["metric"], row["value"]) for row in json.loads(ran.out)])
+    assert found[0] == found[1]
+
+
 def test_a_model_from_elsewhere(cli, tiny):
     import timm
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import attndrop_repro as attndrop
 from attndrop_repro.config.errors import UsageError
-from attndrop_repro.methods import build, canonical
+from attndrop_repro.methods import build, canonical, resolve
 
 Y = torch.tensor([0, 1, 2])
 COMPOSED = (
@@ -122,3 +122,13 @@ def test_a_rule_about_several_settings_is_one_short_line():
         build("attentiondrop-blur", {"axes": "rows_and_columns", "kinds": ["decoder-self"]})
     assert str(caught.value).startswith("attentiondrop-blur: axes = rows_and_columns needs")
     assert "Value error" not in str(caught.value)
+
+
+def test_a_wrong_setting_gets_the_settings_alone() -> None:
+    with pytest.raises(UsageError) as error:
+        resolve("dropkey", {"q": 2})
+    listed = str(error.value).partition("there are: ")[2].split(", ")
+    assert "p" in listed
+    assert "dropkey" not in listed
+    with pytest.raises(UsageError, match="did you mean 'dropkey'"):
+        resolve("dropkey", {"dropky": {"p": 0.2}})
