@@ -6,7 +6,8 @@ is intercepted, and in eval mode nothing differs from the library's class.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -17,7 +18,13 @@ from attndrop_repro.adapters.sdpa import Intercept
 from attndrop_repro.adapters.swap import BOUND
 from attndrop_repro.adapters.tree import Tree, uses_sdpa
 from attndrop_repro.config.errors import AttndropError
-from attndrop_repro.methods.call import AttentionCall, AttentionKind, AttentionTap
+from attndrop_repro.functional.attention_by_rows import possible
+from attndrop_repro.functional.joint_projection import joint_projection
+from attndrop_repro.methods.call import AttentionCall, AttentionKind
+from attndrop_repro.methods.taps import AttentionTap, Mapped
+
+T = TypeVar("T")
+Three = tuple[T, T, T]
 
 
 @adapter(order=80)
@@ -65,7 +72,9 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
             assert bound.site is not None
 
             def make_tap(call: AttentionCall) -> AttentionTap:
-                return AttentionTap(call, x, *(projections(self) or (None, None, None)))
+                w_q, w_k, w_v = projections(self) or (None, None, None)
+                made = mapped(self, intercept.mapped, call)
+                return AttentionTap(call, x, w_q, w_k, w_v, made)
 
             intercept = Intercept(
                 runtime, bound.site, owner=type(self).__name__, x=x,
@@ -89,7 +98,7 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
     return Attention
 
 
-def projections(module: nn.Module) -> tuple[Tensor, Tensor, Tensor] | None:
+def projections(module: nn.Module) -> Three[Tensor] | None:
     """(w_q, w_k, w_v), each (H*D, C), or None when they cannot be told from its layers."""
     qkv = getattr(module, "qkv", None)
     if isinstance(qkv, nn.Linear):
@@ -104,6 +113,34 @@ def projections(module: nn.Module) -> tuple[Tensor, Tensor, Tensor] | None:
         if all(isinstance(layer, nn.Linear) for layer in layers):
             return q.weight, k.weight, v.weight  # type: ignore[union-attr]
     return None
+
+
+def mapped(
+    module: nn.Module, by_weight: Mapping[int, Mapped], call: AttentionCall
+) -> Three[Mapped] | None:
+    """What the projections made of the tokens, or None where one is not known.
+
+    Args:
+        module: The attention.
+        by_weight: What linear layers made of the tokens, by the identity of their weights.
+        call: Its call.
+    """
+    if isinstance(qkv := getattr(module, "qkv", None), nn.Linear):
+        made = by_weight.get(id(qkv.weight))
+        return None if made is None else _thirds(made, call)
+    q, k, v = (by_weight.get(id(weight)) for weight in projections(module) or (None,) * 3)
+    return None if q is None or k is None or v is None else (q, k, v)
+
+
+def _thirds(made: Mapped, call: AttentionCall) -> Three[Mapped]:
+    """Queries, keys and values apart, of a layer that makes them side by side."""
+    q, k, v = made.y.view(*made.y.shape[:-1], 3, -1).unbind(-2)
+    joint = joint_projection(call.q, call.k, call.v) if possible() else None
+    if joint is not None and joint.data_ptr() == made.y.data_ptr():
+        # the views that the attention took: gradients meet there, before they are stacked
+        q, k, v = (x.transpose(1, 2).flatten(2) for x in (call.q, call.k, call.v))
+    b_q, b_k, b_v = (None,) * 3 if made.bias is None else made.bias.chunk(3)
+    return Mapped(q, b_q, made.version), Mapped(k, b_k, made.version), Mapped(v, b_v, made.version)
 
 
 def _weigh(module: nn.Module, weight: Tensor) -> Tensor:

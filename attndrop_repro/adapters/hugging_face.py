@@ -22,7 +22,8 @@ from attndrop_repro.adapters.swap import BOUND
 from attndrop_repro.adapters.tree import Tree, names_of
 from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.methods import AttentionCall
-from attndrop_repro.methods.call import AttentionKind, AttentionTap
+from attndrop_repro.methods.call import AttentionKind
+from attndrop_repro.methods.taps import AttentionTap
 
 NAME = "attndrop"
 SUPPORTED = ("sdpa", "eager")

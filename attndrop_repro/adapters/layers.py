@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from attndrop_repro.adapters.found import Bound
 from attndrop_repro.adapters.swap import BOUND
+from attndrop_repro.methods.taps import Mapped
 
 
 def at_work(module: nn.Module) -> bool:
@@ -27,6 +28,7 @@ def running(module: nn.Module) -> bool:
 
 def linear_class(base: type[nn.Module]) -> type[nn.Module]:
     """A linear layer whose weight, input and output the method may change in training."""
+    plain = issubclass(base, nn.Linear) and base.forward is nn.Linear.forward
 
     class Linear(base):  # type: ignore[misc, valid-type]
         def forward(self, x: Tensor) -> Tensor:
@@ -37,7 +39,7 @@ def linear_class(base: type[nn.Module]) -> type[nn.Module]:
             runtime.enter(bound.site, x)
             layout = {"sequence_first": bound.sequence_first, "windows": bound.windows}
             x = runtime.hidden(bound.inputs, x, **layout)
-            runtime.linear_tap(bound.site, x, self.weight)
+            mapped = None
             if runtime.weighs and bound.site is not None:
                 weight = runtime.method.weight(bound.site, self.weight)
                 bound.weighed = True
@@ -45,6 +47,9 @@ def linear_class(base: type[nn.Module]) -> type[nn.Module]:
                 bound.weighed = False
             else:
                 y = super().forward(x)
+                if plain:
+                    mapped = Mapped.of(y, self.bias)
+            runtime.linear_tap(bound.site, x, self.weight, mapped)
             return runtime.hidden(bound.outputs, y, **layout)
 
     return Linear

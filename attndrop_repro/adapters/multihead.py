@@ -24,7 +24,8 @@ from attndrop_repro.adapters.swap import BOUND
 from attndrop_repro.adapters.tree import Tree
 from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.methods import AttentionCall, Site
-from attndrop_repro.methods.call import AttentionKind, AttentionTap
+from attndrop_repro.methods.call import AttentionKind
+from attndrop_repro.methods.taps import AttentionTap
 
 
 @adapter(order=20)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attndrop_repro.adapters.swap import BOUND
 from attndrop_repro.methods import AttentionCall, Method, Site, Step, Taps, parts_of
-from attndrop_repro.methods.call import AttentionTap, LinearTap
+from attndrop_repro.methods.taps import AttentionTap, LinearTap, Mapped
 
 
 @dataclass
@@ -168,11 +168,13 @@ class Runtime:
             return x.transpose(0, 1)
         return x.reshape(shape)
 
-    def linear_tap(self, site: Site | None, x: Tensor, weight: Tensor) -> None:
+    def linear_tap(
+        self, site: Site | None, x: Tensor, weight: Tensor, mapped: Mapped | None
+    ) -> None:
         """Keeps what a linear layer saw, if the penalty wants it."""
         if site is not None and site.place in self.wanted:
             real = self.taps.real(tuple(x.shape[:-1]))
-            self.taps.linear.append(LinearTap(site, x, weight, real))
+            self.taps.linear.append(LinearTap(site, x, weight, real, mapped))
 
 
 class BeginPass:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from attndrop_repro.adapters.runtime import Runtime
 from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.methods import AttentionCall, Site
-from attndrop_repro.methods.call import AttentionTap
+from attndrop_repro.methods.taps import AttentionTap, Mapped
 
 FORBIDDEN = -1e4  # libraries write -inf, the dtype's minimum or -1e4; no learned bias comes near
 MakeTap = Callable[[AttentionCall], AttentionTap]
@@ -31,6 +31,7 @@ class Intercept(TorchFunctionMode):
         forbidden: Boolean for windows, (windows, Q, K), True where the library's own mask says
             "never" by a number that is no minimum (Swin: -100).
         make_tap: From a call to what penalties see, or None when none wants it.
+        mapped: By the identity of weights, what linear layers made of `x`; for taps only.
         weigh: What becomes of a weight that the attention uses without its layer, or None.
     """
 
@@ -48,15 +49,24 @@ class Intercept(TorchFunctionMode):
         super().__init__()
         self.runtime, self.site, self.x, self.forbidden = runtime, site, x, forbidden
         self.owner, self.make_tap, self.weigh, self.calls = owner, make_tap, weigh, 0
+        self.mapped: dict[int, Mapped] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Called by torch for every function of its API."""
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             return self.attention(func, args, kwargs)
-        if func is F.linear and self.weigh is not None:
-            return _linear(self.weigh, *args, **kwargs)
+        if func is F.linear:
+            return self.linear(*args, **kwargs)
         return func(*args, **kwargs)
+
+    def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """One linear map of the library."""
+        changed = weight if self.weigh is None else self.weigh(weight)
+        y = F.linear(input, changed, bias)
+        if self.make_tap is not None and input is self.x and changed is weight:
+            self.mapped[id(weight)] = Mapped.of(y, bias)
+        return y
 
     def attention(self, func: Any, args: Any, kwargs: Any) -> Tensor:
         """One attention of the library through the method."""
@@ -68,7 +78,10 @@ class Intercept(TorchFunctionMode):
         tap = None if self.make_tap is None else self.make_tap(call)
         output = self.runtime.attention_output(call, tap)
         if output is None:
-            return func(*args, **kwargs)  # type: ignore[no-any-return]
+            plain: Tensor = func(*args, **kwargs)
+            if tap is not None and not call.dropout_p and plain.dim() == 4:
+                tap.output = plain
+            return plain
         return output.squeeze(1) if _argument(args, kwargs, 0, "query").dim() == 3 else output
 
     def _check(self, call: AttentionCall) -> None:
@@ -88,10 +101,6 @@ class Intercept(TorchFunctionMode):
 
 def _argument(args: Any, kwargs: Any, position: int, name: str) -> Tensor:
     return args[position] if len(args) > position else kwargs[name]  # type: ignore[no-any-return]
-
-
-def _linear(weigh: Weigh, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return F.linear(input, weigh(weight), bias)
 
 
 def call_of(

@@ -25,6 +25,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from attndrop_repro.functional.squares import squares_by_column, squares_by_example
+
 Form = Literal["paper", "exact", "inverted"]
 Probability = float | Tensor
 
@@ -79,6 +81,7 @@ def linear_penalty(
     real: Tensor | None = None,
     over: Normalisation = DEFAULT,
     heads: int = 1,
+    mapped: Tensor | None = None,
 ) -> Tensor:
     """Targets v and ff: E 1/2 ||X~ W^T||^2 (eqs 19 and 61); paper form p^2/2 ||X W^T||^2.
 
@@ -90,22 +93,25 @@ def linear_penalty(
         real: Boolean (B, ...): False at padding, which counts nowhere.
         over: Normalisation.
         heads: Heads that the outputs belong to; only ``over.heads == "mean"`` uses it.
+        mapped: X W^T, (B, ..., D), where it is there already; what it says of padding is not read.
 
     Returns:
         A scalar.
     """
     x, weight = _rows(x), wide(weight)
     real = None if real is None else real.reshape(x.shape[:2])
-    x = masked(x, real)
-    rows = example_weights(x, real, over)[:, None, None] * x
+    per_image = example_weights(x, real, over)
     if over.heads == "mean":
-        rows = rows / heads
+        per_image = per_image / heads
     together, diagonal = coefficients(form, p)
     total = x.new_zeros(())
     if form != "inverted":
-        total = total + together * _quadratic(rows.flatten(0, 1), x.flatten(0, 1), weight)
+        if mapped is None:
+            mapped = x @ weight.mT
+        total = total + together * (per_image @ squares_by_example(masked(_rows(mapped), real)))
     if form != "paper":
-        total = total + diagonal * ((rows * x).sum((0, 1)) @ weight.square().sum(0))
+        energy_bc = squares_by_column(masked(x, real))
+        total = total + diagonal * ((per_image @ energy_bc) @ weight.square().sum(0))
     return total / 2
 
 
@@ -122,6 +128,8 @@ def logit_penalty(
     over: Normalisation = DEFAULT,
     heads: int = 1,
     scale: float = 1.0,
+    mapped: Tensor | None = None,
+    mapped_other: Tensor | None = None,
 ) -> Tensor:
     """Targets q and k: E 1/2 ||X~ W^T (Y W'^T)^T||^2, what dropping does to the logits (eqs 4, 52).
 
@@ -141,6 +149,8 @@ def logit_penalty(
         over: Normalisation.
         heads: H.
         scale: Factor on the logits; 1 as from the paper's eq. 7 on, where 1/sqrt(d) is gone (X8).
+        mapped: x W^T, (B, N, H D), where it is there already; what it says of padding is not read.
+        mapped_other: other W'^T, (B, M, H D), likewise.
 
     Returns:
         A scalar.
@@ -148,20 +158,19 @@ def logit_penalty(
     groups = 1 if over.heads == "merged" else heads
     x, other = masked(_rows(x), real), masked(_rows(other), real_other)
     w_gdc = _by_head(weight, groups)
-    w_other = _by_head(weight_other, groups)
-    k_bgmd = other[:, None] @ w_other.mT
+    k_bgmd = _projected(other, weight_other, groups, mapped_other, real_other)
     together, diagonal = coefficients(form, p)
     per_example = x.new_zeros(x.shape[0])
     if form != "inverted":
-        q_bgnd = x[:, None] @ w_gdc.mT
+        q_bgnd = _projected(x, weight, groups, mapped, real)
         per_example = per_example + together * _product_norm(q_bgnd, k_bgmd)
     if form != "paper":
         # ||F(e_rj)||^2 = ||K w_j||^2 whatever the row r; w_j is column j of the weight
         if k_bgmd.shape[-2] < k_bgmd.shape[-1]:
-            columns = (k_bgmd @ w_gdc).square().sum(-2)
+            columns = squares_by_column(_by_group(k_bgmd, w_gdc))
         else:
-            columns = ((k_bgmd.mT @ k_bgmd @ w_gdc) * w_gdc).sum(-2)
-        energy = x.square().sum(1)
+            columns = (_by_group(k_bgmd.mT @ k_bgmd, w_gdc) * w_gdc).sum(-2)
+        energy = squares_by_column(x)
         per_example = per_example + diagonal * (columns.sum(1) * energy).sum(-1)
     if over.heads == "mean":
         per_example = per_example / heads
@@ -202,7 +211,7 @@ def attended_penalty(
     per_example, heads = x.new_zeros(x.shape[0]), 1
     if attended is not None:
         heads = attended.shape[1]
-        per_example = per_example + together * wide(attended).square().sum((1, 2, 3))
+        per_example = per_example + together * squares_by_example(wide(attended))
     if mass is not None:
         heads = mass.shape[1]
         w_hdc = _by_head(weight, heads)
@@ -244,15 +253,22 @@ def _by_head(weight: Tensor, heads: int) -> Tensor:
     return wide(weight).reshape(heads, -1, weight.shape[-1])
 
 
-def _quadratic(left: Tensor, right: Tensor, weight: Tensor) -> Tensor:
-    """sum_r <W left_r, W right_r> over rows (R, C), by the cheaper of two orders."""
-    if weight.shape[0] >= weight.shape[1]:
-        return ((left.mT @ right) * (weight.mT @ weight)).sum()
-    return ((left @ weight.mT) * (right @ weight.mT)).sum()
+def _projected(
+    x: Tensor, weight: Tensor, groups: int, mapped: Tensor | None, real: Tensor | None
+) -> Tensor:
+    """X W^T by groups of heads, (B, G, N, D), 0 at padding, from (B, N, C)."""
+    y = x @ wide(weight).mT if mapped is None else masked(_rows(mapped), real)
+    return y.view(*y.shape[:-1], groups, -1).transpose(1, 2)
+
+
+def _by_group(x_bgmd: Tensor, w_gdc: Tensor) -> Tensor:
+    """Every group's product, (B, G, M, C); with one group as one, not an example at a time."""
+    product: Tensor = torch.einsum("bgmd,gdc->bgmc", x_bgmd, w_gdc)
+    return product
 
 
 def _product_norm(q: Tensor, k: Tensor) -> Tensor:
     """||q k^T||^2 summed over groups, (B,), from (B, G, N, D) and (B, G, M, D)."""
     if q.shape[-1] < min(q.shape[-2], k.shape[-2]):
         return ((q.mT @ q) * (k.mT @ k)).sum((1, 2, 3))
-    return (q @ k.mT).square().sum((1, 2, 3))
+    return squares_by_example(q @ k.mT)

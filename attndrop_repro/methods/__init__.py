@@ -8,10 +8,11 @@ import types
 
 from attndrop_repro.methods import registry
 from attndrop_repro.methods.base import Method, Task
-from attndrop_repro.methods.call import AttentionCall, Site, Step, Taps
+from attndrop_repro.methods.call import AttentionCall, Site, Step
 from attndrop_repro.methods.composition import build, canonical, parse, parts_of, resolve
 from attndrop_repro.methods.registry import get, register
 from attndrop_repro.methods.settings import Settings, setting
+from attndrop_repro.methods.taps import Taps
 
 __all__ = [
     "AttentionCall", "Method", "Settings", "Site", "Step", "Taps", "Task", "build", "canonical",

@@ -8,9 +8,9 @@ from torch import Tensor
 from attndrop_repro.functional.arora import arora_penalty
 from attndrop_repro.functional.explicit_dropout import masked, wide
 from attndrop_repro.methods.base import WITHOUT_GPT2
-from attndrop_repro.methods.call import LinearTap
 from attndrop_repro.methods.penalties import Penalty, PenaltySettings, Seen, Target, average
 from attndrop_repro.methods.registry import register
+from attndrop_repro.methods.taps import LinearTap
 
 
 class AroraSettings(PenaltySettings):

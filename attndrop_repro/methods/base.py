@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from attndrop_repro.methods.call import AttentionCall, Site, Step, Taps
+from attndrop_repro.methods.call import AttentionCall, Site, Step
 from attndrop_repro.methods.settings import Settings
+from attndrop_repro.methods.taps import Taps
 
 S = TypeVar("S", bound=Settings)
 

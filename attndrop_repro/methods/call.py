@@ -199,64 +199,6 @@ class AttentionCall:
 
 
 @dataclass(frozen=True)
-class AttentionTap:
-    """What an attention saw in this pass, for penalties.
-
-    Attributes:
-        call: The call as the model made it, before any perturbation.
-        x: Tokens before the projections, (B, N, C), or None where the adapter cannot see them;
-            those of the queries if keys and values come from others (``call.memory``).
-        w_q: Query projection, (H*D, C); likewise `w_k` and `w_v`.
-    """
-
-    call: AttentionCall
-    x: Tensor | None
-    w_q: Tensor | None
-    w_k: Tensor | None
-    w_v: Tensor | None
-
-
-@dataclass(frozen=True)
-class LinearTap:
-    """What a linear layer saw in this pass.
-
-    Attributes:
-        site: Where it is.
-        x: Its input, (B, ..., in).
-        weight: (out, in).
-        real: Boolean (B, ...): False at padding; None where no position is known to be any.
-    """
-
-    site: Site
-    x: Tensor
-    weight: Tensor
-    real: Tensor | None = None
-
-
-@dataclass
-class Taps:
-    """All taps of one forward pass, in order of execution.
-
-    Attributes:
-        attention: Those of attentions.
-        linear: Those of linear layers.
-        batch: Examples in the batch, 0 when not known; windowed attention sees more rows.
-    """
-
-    attention: list[AttentionTap] = field(default_factory=list)
-    linear: list[LinearTap] = field(default_factory=list)
-    batch: int = 0
-
-    def real(self, shape: tuple[int, ...]) -> Tensor | None:
-        """The padding of the last self-attention, if its tokens, (B, N), have this shape."""
-        for tap in reversed(self.attention):
-            if tap.call.site.kind != "cross":
-                real = tap.call.real_keys()
-                return real if real is not None and tuple(real.shape) == shape else None
-        return None
-
-
-@dataclass(frozen=True)
 class Step:
     """The position in training when a forward pass begins.
 

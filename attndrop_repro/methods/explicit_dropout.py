@@ -16,17 +16,17 @@ from attndrop_repro.functional.explicit_dropout import (
     wide,
 )
 from attndrop_repro.methods.base import WITHOUT_GPT2
-from attndrop_repro.methods.call import LinearTap
 from attndrop_repro.methods.penalties import (
     Penalty,
     PenaltySettings,
     Seen,
     Target,
-    attention_weights,
     average,
+    mass,
 )
 from attndrop_repro.methods.registry import register
 from attndrop_repro.methods.settings import setting
+from attndrop_repro.methods.taps import LinearTap
 
 
 class ExplicitDropoutSettings(PenaltySettings):
@@ -85,34 +85,53 @@ class ExplicitDropout(Penalty[ExplicitDropoutSettings]):
         """The penalty of q, k, v or av at one attention."""
         form, over, heads = self.settings.form, self._over, seen.call.q.shape[1]
         scale = seen.call.scale if self.settings.scaled else 1.0
+        x, real, memory, real_memory = seen.x, seen.real, seen.memory, seen.real_memory
+        if target == "k" and form == "paper" and memory is x and "q" in seen.terms:
+            return seen.terms["q"]  # as printed they are the same (X5)
         if target == "q":
-            return logit_penalty(
-                seen.x, seen.memory, seen.w_q, seen.w_k, p, form, real=seen.real,
-                real_other=seen.real_memory, over=over, heads=heads, scale=scale,
+            seen.terms["q"] = logit_penalty(
+                x, memory, seen.w_q, seen.w_k, p, form, real=real, real_other=real_memory,
+                over=over, heads=heads, scale=scale, mapped=self._of(seen, "q"),
+                mapped_other=seen.projected("k"),
             )  # fmt: skip
-        x, real = seen.memory, seen.real_memory
+            return seen.terms["q"]
         if target == "k":
             return logit_penalty(
-                x, seen.x, seen.w_k, seen.w_q, p, form, real=real, real_other=seen.real, over=over,
-                heads=heads, scale=scale,
+                memory, x, seen.w_k, seen.w_q, p, form, real=real_memory, real_other=real,
+                over=over, heads=heads, scale=scale, mapped=self._of(seen, "k"),
+                mapped_other=seen.projected("q"),
             )  # fmt: skip
         if target == "v":
-            return linear_penalty(x, seen.w_v, p, form, real=real, over=over, heads=heads)
-        attended, mass = self._attended(seen)
-        return attended_penalty(x, seen.w_v, attended, mass, p, form, real=real, over=over)
+            return linear_penalty(
+                memory, seen.w_v, p, form, real=real_memory, over=over, heads=heads,
+                mapped=self._of(seen, "v"),
+            )  # fmt: skip
+        attended, squares = self._attended(seen)
+        return attended_penalty(
+            memory, seen.w_v, attended, squares, p, form, real=real_memory, over=over
+        )
+
+    def _of(self, seen: Seen, which: Literal["q", "k", "v"]) -> Tensor | None:
+        """A projection whose features drop, if the form asks for it."""
+        return None if self.settings.form == "inverted" else seen.projected(which)
 
     def _attended(self, seen: Seen) -> tuple[Tensor | None, Tensor | None]:
         """A V and the diagonal of A^T A, each where the form needs it."""
-        values = masked(wide(seen.memory), seen.real_memory) @ wide(seen.w_v).mT
-        v_bhkd = values.reshape(*values.shape[:2], seen.call.q.shape[1], -1).transpose(1, 2)
-        if self.settings.form == "paper":
-            return average(seen, v_bhkd), None
-        weights = attention_weights(seen)
-        mass = weights.square().sum(-2)
-        return (weights @ v_bhkd if self.settings.form == "exact" else None), mass
+        form = self.settings.form
+        squares = None if form == "paper" else mass(seen)
+        if form == "inverted":
+            return None, squares
+        attended = seen.attended()
+        if attended is None:
+            values = masked(wide(seen.memory), seen.real_memory) @ wide(seen.w_v).mT
+            v_bhkd = values.view(*values.shape[:2], seen.call.q.shape[1], -1).transpose(1, 2)
+            attended = average(seen, v_bhkd)
+        return attended, squares
 
     def linear_term(self, tap: LinearTap, p: float) -> Tensor:
         """The penalty at one feed-forward layer; for the second, X is the hidden activation."""
+        mapped = tap.mapped if self.settings.form != "inverted" else None
         return linear_penalty(
-            tap.x, tap.weight, p, self.settings.form, real=tap.real, over=self._over
-        )
+            tap.x, tap.weight, p, self.settings.form, real=tap.real, over=self._over,
+            mapped=None if mapped is None else mapped.unbiased(),
+        )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 import torch
@@ -11,12 +11,13 @@ from pydantic import field_validator
 from torch import Tensor
 
 from attndrop_repro.config.errors import AttndropError
+from attndrop_repro.functional.attention_mass import attention_mass
 from attndrop_repro.functional.explicit_dropout import masked, wide
-from attndrop_repro.functional.masked_softmax import masked_softmax
-from attndrop_repro.methods.call import AttentionCall, AttentionTap, LinearTap, Site, Step, Taps
+from attndrop_repro.methods.call import AttentionCall, Site, Step
 from attndrop_repro.methods.coefficient import LayerCoefficient, LayerProbability, at_work, now
 from attndrop_repro.methods.scope import Scope, Scoped
 from attndrop_repro.methods.settings import setting
+from attndrop_repro.methods.taps import AttentionTap, LinearTap, Mapped, Taps
 
 Target = Literal["q", "k", "v", "av", "ff"]
 
@@ -69,6 +70,10 @@ class Seen:
         memory: Tokens of keys and values; `x` in self-attention.
         real_memory: Which of those are no padding.
         w_q: Query projection, (H D, C), without bias; likewise `w_k` and `w_v`.
+        mapped: What the three projections made of the tokens, or None where it is not known.
+        output: The model's own attention output, (B, H, Q, D), where no method changed it.
+        known: Projections that were computed already.
+        terms: Penalties that were.
     """
 
     call: AttentionCall
@@ -79,6 +84,10 @@ class Seen:
     w_q: Tensor
     w_k: Tensor
     w_v: Tensor
+    mapped: tuple[Mapped, Mapped, Mapped] | None = None
+    output: Tensor | None = None
+    known: dict[str, Tensor | None] = field(default_factory=dict)
+    terms: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tap: AttentionTap, name: str) -> Seen:
@@ -94,9 +103,24 @@ class Seen:
                 "of model does not show: choose the target ff alone, or other kinds of attention"
             )
         real = call.real_keys()
-        if call.memory is None:
-            return cls(call, x, real, x, real, w_q, w_k, w_v)
-        return cls(call, x, None, call.memory, real, w_q, w_k, w_v)
+        if call.memory is not None:
+            return cls(call, x, None, call.memory, real, w_q, w_k, w_v)
+        return cls(call, x, real, x, real, w_q, w_k, w_v, tap.mapped, tap.output)
+
+    def projected(self, which: Literal["q", "k", "v"]) -> Tensor | None:
+        """X W_q^T, memory W_k^T or memory W_v^T, (B, ..., H D), where the model has made it."""
+        if self.mapped is None:
+            return None
+        if which not in self.known:
+            self.known[which] = self.mapped["qkv".index(which)].unbiased()
+        return self.known[which]
+
+    def attended(self) -> Tensor | None:
+        """A V without biases, (B, H, Q, D), if the model has made it: rows of A add to 1."""
+        if self.output is None or self.call.allowed is not None or self.mapped is None:
+            return None
+        output, bias = wide(self.output), self.mapped[2].bias
+        return output if bias is None else output + bias.neg().view(output.shape[1], 1, -1)
 
 
 class Penalty(Scoped[PS]):
@@ -195,11 +219,10 @@ def average(seen: Seen, values: Tensor) -> Tensor:
     return output if real is None else masked(output, real[:, None].expand(output.shape[:-1]))
 
 
-def attention_weights(seen: Seen) -> Tensor:
-    """A, (B, H, Q, K), without dropout; rows of padded queries are 0; in float32 at least."""
-    call, real = seen.call, seen.real
-    logits = call.replace(q=wide(call.q), k=wide(call.k)).logits()
-    if call.bias is not None:
-        logits = logits + call.bias
-    weights = masked_softmax(logits, call.visible())
-    return weights if real is None else weights * real[:, None, :, None]
+def mass(seen: Seen) -> Tensor:
+    """The diagonal of A^T A, (B, H, K), without dropout or padded queries; float32 at least."""
+    call = seen.call
+    return attention_mass(
+        wide(call.q), wide(call.k), scale=call.scale, bias=call.bias, allowed=call.allowed,
+        causal=call.causal, real=seen.real,
+    )  # fmt: skip

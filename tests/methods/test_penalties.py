@@ -11,7 +11,7 @@ import attndrop_repro as attndrop
 from attndrop_repro.config.errors import AttndropError, UsageError
 from attndrop_repro.functional.arora import arora_penalty
 from attndrop_repro.methods import Site, Taps, build
-from attndrop_repro.methods.call import AttentionTap, LinearTap
+from attndrop_repro.methods.taps import AttentionTap, LinearTap
 
 TARGETS = ("q", "k", "v", "av", "ff")
 HEADS, WIDTH, TOKENS, BATCH = 2, 4, 5, 3
