@@ -117,7 +117,7 @@ def command(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Changes the recipe, with --loop and --data.",
+            help="Changes the recipe, with --loop and --data, as in data.train_images=1000.",
             rich_help_panel=INSTEAD,
         ),
     ] = None,
