@@ -22,6 +22,10 @@ def dropout(x: Tensor, p: float | Tensor) -> Tensor:
     """
     if isinstance(p, Tensor):
         return _relaxed(x, p, x.shape)
+    if 0 < p < 1 and x.device.type == "cpu":
+        # torch's own takes twice as long there
+        factor = torch.rand(x.shape).ge_(p).mul_(1 / (1 - p))
+        return x * factor.to(x.dtype)
     return F.dropout(x, p, training=True) if p else x
 
 
