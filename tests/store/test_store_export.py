@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attndrop_repro.config.errors import AttndropError
+from attndrop_repro.config.errors import AttndropError, UsageError
 from attndrop_repro.store import measurements
 from attndrop_repro.store.export import export, read_export
 from attndrop_repro.store.schema import SCHEMA
@@ -41,7 +41,7 @@ def rows(texts):
 def test_round_trip(tmp_path, format):
     store = Store(tmp_path / "results")
     store.write_outside({"model": "m", "method": "none", "run_id": "0012"}, rows(TEXTS))
-    out = tmp_path / "deep" / f"table.{format}"
+    out = tmp_path / f"table.{format}"
     assert export(store, out, format) == len(TEXTS)
     table = read_export(out)
     assert table.equals(store.table())
@@ -131,3 +131,13 @@ def test_any_rows_round_trip(tmp_path_factory, data):
     export(store, root / "t.csv", dedupe=False)
     assert read_export(root / "t.csv").equals(stored)
     assert measurements.to_table(stored.to_pylist()).equals(stored)
+
+
+def test_no_folder_is_made_for_it_and_none_replaced(tmp_path):
+    for place, words in (
+        (tmp_path / "deep" / "out.csv", "is not there"),
+        (tmp_path, "is a folder"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            export(Store(tmp_path / "store"), place)
+    assert list(tmp_path.iterdir()) == []
