@@ -161,6 +161,20 @@ def test_ratios_beyond_all_proportion_are_drawn(syn):
     assert max(ink(picture.png)[1]) == 0
 
 
+def test_every_bin_has_the_interval_of_its_accuracy(syn):
+    """Wilson's, by its own formula."""
+    (picture,) = reliability(group_of(syn, ("none",), (0,)))
+    names = [column.key for column in picture.data.columns]
+    for row in picture.data.rows:
+        raw = {name: cell.raw.get("") for name, cell in zip(names, row, strict=True)}
+        n, z = raw["count"], 1.959963984540054
+        share = round(raw["accuracy"] * n) / n
+        centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+        half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+        assert raw["accuracy_low"] == pytest.approx(max(0, centre - half), abs=1e-9)
+        assert raw["accuracy_high"] == pytest.approx(min(1, centre + half), abs=1e-9)
+
+
 def test_few_predictions_are_faint(syn):
     group = group_of(syn, ("none",), (0,))
     counts = [one.count for one in pooled(group, "none")]

@@ -38,6 +38,16 @@ class Bin:
     confidence: float
     accuracy: float
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % of the accuracy (Wilson), as if predictions were independent of each other."""
+        from statsmodels.stats.proportion import proportion_confint
+
+        low, high = proportion_confint(
+            round(self.accuracy * self.count), self.count, method="wilson"
+        )
+        return max(0.0, float(low)), min(1.0, float(high))
+
 
 def reliability(group: Group) -> list[canvas.Picture]:
     """The diagrams; none where no run has bins."""
@@ -65,7 +75,8 @@ def reliability(group: Group) -> list[canvas.Picture]:
             name,
             title,
             f"Reliability diagrams of {count(len(found), 'method')}: accuracy by confidence with "
-            "the diagonal of perfect calibration; below, the number of predictions in each bin.",
+            "its 95 % interval and the diagonal of perfect calibration; below, the number of "
+            "predictions in each bin.",
             _caption(group),
             svg,
             png,
@@ -141,6 +152,16 @@ def _diagram(axes: Axes, method: str, bins: list[Bin], ece: str) -> None:
             [one.low, one.high], [one.accuracy] * 2, color=colour, linewidth=1.8, alpha=strong
         )
         axes.plot([one.confidence] * 2, ends, color=INK, linewidth=0.8, alpha=strong)
+        middle, width = (one.low + one.high) / 2, (one.high - one.low) / 5
+        for end in one.interval:
+            axes.plot(
+                [middle - width, middle + width],
+                [end] * 2,
+                color=colour,
+                linewidth=0.8,
+                alpha=strong,
+            )
+        axes.plot([middle] * 2, one.interval, color=colour, linewidth=0.8, alpha=strong)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.02)
     axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
@@ -172,8 +193,9 @@ def _caption(group: Group) -> Text:
     return say(
         "All seeds together{n}. Bars: accuracy of the predictions in a range of confidence; ticks "
         "to the mean confidence there: the gap that the ECE averages, weighted by the counts "
-        "below (logarithmic). The dashed line is perfect calibration. Faint: fewer than {few} "
-        "predictions, which say little.",
+        "below (logarithmic). Whiskers: 95 % of the accuracy (Wilson), as if predictions were "
+        "independent; those of several seeds on one test set are not quite. The dashed line is "
+        "perfect calibration. Faint: fewer than {few} predictions, which say little.",
         few=_FEW,
         n=f", {examples[0]} test examples each" if len(examples) == 1 else "",
     )
@@ -187,6 +209,8 @@ def _data(name: str, title: str, found: dict[str, list[Bin]]) -> Table:
         Column("count", "Count"),
         Column("confidence", "Confidence"),
         Column("accuracy", "Accuracy"),
+        Column("accuracy_low", "Accuracy, lower end"),
+        Column("accuracy_high", "Accuracy, upper end"),
     )
     rows: list[tuple[Cell, ...]] = [
         (
@@ -196,6 +220,7 @@ def _data(name: str, title: str, found: dict[str, list[Bin]]) -> Table:
             cells.number(one.count),
             cells.number(one.confidence, f"{one.confidence:.4f}"),
             cells.number(one.accuracy, f"{one.accuracy:.4f}"),
+            *(cells.number(end, f"{end:.4f}") for end in one.interval),
         )
         for method, bins in found.items()
         for one in bins
