@@ -83,7 +83,12 @@ def test_defaults_are_filled_in(tmp_path):
             ["evaluation.attack.step_size", "divides by zero"],
         ),
         ("batch_size: 64", "batch_size: 64\n  accumulate: 5", 7, ["multiple of accumulate"]),
-        ("batch_size: 64", "batch_size: 64\n  snapshots: [-1]", 10, ["snapshots.0 = -1", "at least 0"]),
+        (
+            "batch_size: 64",
+            "batch_size: 64\n  snapshots: [-1]",
+            10,
+            ["snapshots.0 = -1", "at least 0"],
+        ),
         ("batch_size: 64", "batch_size: 64\n  snapshots: 0,5", 10, ["list of whole numbers"]),
         ("batch_size: 64", "batch_size: 64\n  betas: [0.9]", 10, ["betas", "2 numbers"]),
         ("batch_size: 64", "batch_size: 64\n  lr: .nan", 10, ["training.lr", "a number, above 0"]),
