@@ -40,7 +40,8 @@ def command(
         int | None, typer.Option(min=1, metavar="N", help="Of PGD; default: 20.")
     ] = None,
     step_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Of PGD; default: 2/255.")
+        str | None,
+        typer.Option(metavar="SIZE", help="Of PGD; default: 2/255, in l2 2.5 eps / steps."),
     ] = None,
     restarts: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Of PGD; the worst counts; default: 1.")
@@ -84,7 +85,7 @@ def command(
         settings = grid(
             attack or asked.attacks,
             sizes or asked.eps,
-            step_size=step or asked.step_size,
+            step_size=step or (asked.step_size if norm == "linf" else None),
             steps=steps or asked.steps,
             restarts=restarts or asked.restarts,
             norm=norm,

@@ -83,8 +83,9 @@ def grid(
     names: Sequence[str],
     sizes: Sequence[str | float | Eps],
     *,
-    step_size: str | float | Eps = "2/255",
+    step_size: str | float | Eps | None = None,
     norm: str = "linf",
+    steps: int = 20,
     **rest: Any,
 ) -> list[AttackSetting]:
     """Every named attack at every size, sizes rising; a size given twice counts once.
@@ -92,15 +93,22 @@ def grid(
     Args:
         names: Attacks.
         sizes: As in ``"8/255"``.
-        step_size: Of pgd.
+        step_size: Of pgd. None: 2/255 in linf; in l2, where a pixel's share of eps is not its size,
+            2.5 eps / steps, so that all of the ball can be reached (Madry et al., ICLR 2018).
         norm: Of the perturbation, which decides how large it may be.
+        steps: Of pgd.
         rest: Other fields of `AttackSetting`.
     """
     values = {eps.label: eps for eps in (_eps(size, "eps", norm) for size in sizes)}
     ordered = sorted(values.values(), key=lambda eps: eps.value)
-    step = _eps(step_size, "step size", norm)
+
+    def step(eps: Eps) -> Eps:
+        if step_size is not None:
+            return _eps(step_size, "step size", norm)
+        return _TWO if norm == "linf" else Eps("", 2.5 * eps.value / steps)
+
     return [
-        AttackSetting(name, eps, step_size=step, norm=norm, **rest)
+        AttackSetting(name, eps, norm=norm, steps=steps, step_size=step(eps), **rest)
         for name in dict.fromkeys(names)
         for eps in ordered
     ]

@@ -100,6 +100,9 @@ def test_in_l2_sizes_may_be_more_than_a_pixel(cli, store):
     (found,) = rows(store, "robust_accuracy").to_dict("records")
     assert (found["norm"], found["eps"], found["eps_label"]) == ("l2", 3.0, "3")
     assert found["step_size"] == 1.5
+    assert cli("attack", *options, "--norm", "l2", "--eps", "2").code == 0
+    newest = rows(store, "robust_accuracy").set_index("eps_label")
+    assert newest.loc["2", "step_size"] == 2.5, "of no --step-size: 2.5 eps / steps"
 
 
 def test_unknown_attacks_get_the_nearest_name(cli, store):

@@ -327,6 +327,15 @@ def test_grid():
     }  # fmt: skip
 
 
+def test_steps_of_l2_can_cross_the_ball():
+    """A step of 2/255 is of one pixel; twenty of them would not leave a ball of half a unit."""
+    small, large = grid(["pgd"], ["0.5", "3"], norm="l2", steps=10)
+    assert (small.step_size.value, large.step_size.value) == (0.125, 0.75)
+    (given,) = grid(["pgd"], ["3"], norm="l2", step_size="1.5")
+    assert given.step_size == Eps("1.5", 1.5)
+    assert grid(["pgd"], ["8/255"])[0].step_size.value == 2 / 255
+
+
 def test_no_examples_is_an_error():
     for options in ({"limit": 0}, {"batch_size": 0}):
         with pytest.raises(UsageError):
