@@ -62,6 +62,24 @@ def test_oracle_padded() -> None:
     torch.testing.assert_close(masked.softmax(-1) @ V, tensor(case["output"]), rtol=0, atol=1e-13)
 
 
+def test_oracle_bias() -> None:
+    """An additive bias, blurred over the keys as the logits are, or added to blurred logits."""
+    case = ORACLES["blur_bias"]
+    kernel = gaussian_kernel(tensor(case["sigma"]), case["w"])
+    got, bias = logits(Q, blur(K, kernel)), tensor(case["bias"])
+    together = got + blur(bias.transpose(-2, -1), kernel).transpose(-2, -1)
+    for found, name in ((together, "blurred_with_logits"), (got + bias, "left_unblurred")):
+        torch.testing.assert_close(found.softmax(-1) @ V, tensor(case[name]), rtol=0, atol=1e-13)
+
+
+def test_oracle_without_blur() -> None:
+    got = logits(Q, K).softmax(-1) @ V
+    expected = tensor(ORACLES["qkv"]["plain_output"])
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-13)
+    still = logits(Q, blur(K, gaussian_kernel(tensor(0.0), 5))).softmax(-1) @ V
+    torch.testing.assert_close(still, expected, rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize(("n", "w"), [(1, 5), (2, 9), (7, 1), (7, 5), (7, 31)])
 def test_blurred_keys_are_blurred_logits(n: int, w: int) -> None:
     q, k = Q[:, :, :n].clone().requires_grad_(), K[:, :, :n].clone().requires_grad_()
