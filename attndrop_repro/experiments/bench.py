@@ -28,13 +28,18 @@ from attndrop_repro.methods import canonical, parse, registry
 from attndrop_repro.store.schema import Measurement
 from attndrop_repro.theory.claims import claims
 
+_TARGETS = ["q", "k", "v", "av", "ff"]
 # settings that change what a method costs, and compositions that the papers run
 _MORE = (
     Contender(
         "attentiondrop-blur (rows_and_columns)", "attentiondrop-blur",
         {"axes": "rows_and_columns"},
     ),
-    Contender("explicit-dropout (exact)", "explicit-dropout", {"form": "exact"}),
+    Contender("explicit-dropout (all targets)", "explicit-dropout", {"targets": _TARGETS}),
+    Contender(
+        "explicit-dropout (all targets, exact)", "explicit-dropout",
+        {"targets": _TARGETS, "form": "exact"},
+    ),
     Contender("attentiondrop-hard+consistency", "attentiondrop-hard+consistency"),
     Contender("attentiondrop-blur+consistency", "attentiondrop-blur+consistency"),
 )  # fmt: skip
