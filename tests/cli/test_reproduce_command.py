@@ -67,7 +67,7 @@ def test_from_nothing_to_a_report_and_again_without_any_work(cli, tiny, monkeypa
 
 def test_a_report_of_nothing_says_how_to_make_results(cli, tiny):
     ran = cli("report", "--suite", "suite.yaml")
-    assert ran.code == 1
+    assert ran.code == 2
     assert "attndrop reproduce --suite suite.yaml" in ran.err
 
 
