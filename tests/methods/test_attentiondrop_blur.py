@@ -338,7 +338,7 @@ def test_vmap_and_compile(case: str) -> None:
     ("settings", "words"),
     [
         ({"w": 4}, "odd"),
-        ({"w": 0}, "greater than or equal to 1"),
+        ({"w": 0}, "= 0: expected a whole number, at least 1"),
         ({"sigma_max": -0.1}, "outside [0, infinity)"),
         ({"edges": "reflect"}, "zero"),
         ({**COLUMNS, **DECODER}, "later positions"),
