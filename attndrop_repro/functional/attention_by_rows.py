@@ -243,8 +243,9 @@ class _ByRows(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        tensors = ctx.saved_tensors[: ctx.inputs]
-        state, *saved = ctx.saved_tensors[ctx.inputs :]
+        unpacked = ctx.saved_tensors  # once: checkpoints compute them again for every access
+        tensors = unpacked[: ctx.inputs]
+        state, *saved = unpacked[ctx.inputs :]
         rows: _Rows = ctx.rows
         grads = tuple(torch.empty_like(x) for x in tensors)
         (q, k, v), (dq, dk, dv) = (x if len(x) == 3 else apart(*x) for x in (tensors, grads))
