@@ -65,7 +65,9 @@ class Intercept(TorchFunctionMode):
         changed = weight if self.weigh is None else self.weigh(weight)
         y = F.linear(input, changed, bias)
         if self.make_tap is not None and input is self.x and changed is weight:
-            self.mapped[id(weight)] = Mapped.of(y, bias)
+            made = Mapped.of(y, bias)
+            if made is not None:
+                self.mapped[id(weight)] = made
         return y
 
     def attention(self, func: Any, args: Any, kwargs: Any) -> Tensor:

@@ -32,7 +32,12 @@ CorruptionDir = Annotated[
 ]
 Bins = Annotated[int | None, typer.Option(min=1, metavar="N", help="Of the calibration error.")]
 FromLogits = Annotated[
-    bool, typer.Option("--from-logits", help="Compute anew from stored logits, without a model.")
+    bool,
+    typer.Option(
+        "--from-logits",
+        help="Compute anew from stored logits, without a model; one from elsewhere is named by "
+        "--run, as its rows are.",
+    ),
 ]
 
 

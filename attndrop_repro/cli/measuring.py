@@ -62,7 +62,9 @@ class Target:
         if not given:
             return False
         if self.from_logits:
-            raise UsageError("--from-logits is for runs of the store")
+            raise UsageError(
+                "--from-logits needs no model: give --run and the name that eval printed"
+            )
         if self.run is not None or self.recipe is not None:
             raise UsageError("--run and --recipe choose runs; a model from elsewhere has neither")
         for name in ("model", "dataset"):
@@ -131,6 +133,8 @@ def measure(
     if target.elsewhere:
         rows, failed = _elsewhere(session, kind, target, options(None)), 0
         asked = 1
+    elif target.from_logits and (target.run or "").startswith("outside--"):
+        rows, failed, asked = _from_logits(session, str(target.run), options(None)), 0, 1
     else:
         rows, failed, asked = _runs(session, kind, target, options, epochs)
     _show(rows, as_json)
@@ -191,6 +195,16 @@ def _elsewhere(
             kind, subject, session.store(), options=options, progress=progress, force=target.force
         )
     return [{"run_id": subject.columns["run_id"], **row} for row in rows]
+
+
+def _from_logits(session: Session, run: str, options: Options) -> list[dict[str, Any]]:
+    """Of a model from elsewhere, by the name of its rows."""
+    from attndrop_repro.evaluation.options import EvalOptions
+    from attndrop_repro.evaluation.recompute import recompute_outside
+
+    assert isinstance(options, EvalOptions)  # the other commands have no --from-logits
+    rows = recompute_outside(run, session.known_store(), options)
+    return [{"run_id": run, **row} for row in rows]
 
 
 def _warn(session: Session, row: Mapping[str, Any]) -> None:

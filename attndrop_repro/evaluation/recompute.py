@@ -1,11 +1,13 @@
-"""Metrics of a run from its stored logits, without its model or its data."""
+"""Metrics from stored logits, without the model or its data."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attndrop_repro.config.errors import AttndropError
+from attndrop_repro.config.errors import AttndropError, unknown
 from attndrop_repro.config.spec import RunSpec
 from attndrop_repro.evaluation import metrics
 from attndrop_repro.evaluation.options import CalibrateOptions, EvalOptions
@@ -14,6 +16,12 @@ from attndrop_repro.store.schema import Measurement
 
 if TYPE_CHECKING:
     from attndrop_repro.store import Store
+
+OUTSIDE = "outside--"  # how the names of models from elsewhere begin
+_OF_THE_MODEL = (
+    "run_id", "suite", "task", "dataset", "model", "method", "settings", "precision", "device",
+    "threads", "status", "config_hash", "code_version",
+)  # fmt: skip
 
 
 def logits_path(
@@ -60,25 +68,63 @@ def recompute(
     at, device = _written(store, run_id, options.label, spec, epoch)
 
     def stored(label: str) -> Logits:
-        path = logits_path(store, run_id, label, spec, at)
-        try:
-            return load_logits(path)
-        except FileNotFoundError:
-            raise AttndropError(
-                f"{run_id} has no logits of {label}: run attndrop eval --force on it first"
-            ) from None
+        return _stored(store, run_id, label, spec, at)
 
+    rows: list[Measurement] = [{**row, "epoch": at} for row in _rows(stored, options, spec.seed)]
+    store.write(run_id, rows, suite=suite, device=device)
+    return rows
+
+
+def recompute_outside(run_id: str, store: Store, options: EvalOptions) -> list[Measurement]:
+    """The same for a model from elsewhere that was measured before.
+
+    Args:
+        run_id: What its rows are called, ``outside--...``.
+        store: Where they are.
+        options: What and how.
+
+    Raises:
+        UsageError: The store has no such rows.
+        AttndropError: The logits were not kept, are damaged or not finite.
+    """
+    written = [row for row in store.table().to_pylist() if row["run_id"] == run_id]
+    if not written:
+        known = {str(run) for run in store.table()["run_id"].unique().to_pylist()}
+        raise unknown("model", run_id, {run for run in known if run.startswith(OUTSIDE)})
+    last = written[-1]
+    about = json.loads(last["detail"] or "{}").get("model")
+
+    def stored(label: str) -> Logits:
+        return _stored(store, run_id, label, None, None)
+
+    rows = _rows(stored, options, 0)
+    if about is not None:
+        rows = [{**row, "detail": {**row["detail"], "model": about}} for row in rows]
+    store.write_outside({name: last[name] for name in _OF_THE_MODEL if last[name]}, rows)
+    return rows
+
+
+def _rows(stored: Callable[[str], Logits], options: EvalOptions, seed: int) -> list[Measurement]:
     content = stored(options.label)
     if isinstance(options, CalibrateOptions):
         rows = metrics.calibration_rows(
             content, stored(options.fit_split), fit_split=options.fit_split, bins=options.bins,
-            seed=spec.seed,
+            seed=seed,
         )  # fmt: skip
     else:
-        rows = metrics.accuracy_rows(content, bins=options.bins, seed=spec.seed)
-    rows = [{**row, "split": options.label, "epoch": at} for row in rows]
-    store.write(run_id, rows, suite=suite, device=device)
-    return rows
+        rows = metrics.accuracy_rows(content, bins=options.bins, seed=seed)
+    return [{**row, "split": options.label} for row in rows]
+
+
+def _stored(
+    store: Store, run_id: str, label: str, spec: RunSpec | None, epoch: int | None
+) -> Logits:
+    try:
+        return load_logits(logits_path(store, run_id, label, spec, epoch))
+    except FileNotFoundError:
+        raise AttndropError(
+            f"{run_id} has no logits of {label}: run attndrop eval --force on it first"
+        ) from None
 
 
 def _written(

@@ -31,6 +31,8 @@ def attention_mass(
 ) -> Tensor:
     """sum_q A_qk^2 over real queries, (B, H, K), with A = softmax(scale q k^T + bias).
 
+    Soft-max and sums are in float32 at least.
+
     Args:
         q: Queries, (B, H, Q, D).
         k: Keys, (B, H, K, D).
@@ -47,6 +49,7 @@ def attention_mass(
 
     def mass(start: int, stop: int) -> Tensor:
         logits = (q[:, :, start:stop] * scale) @ k.mT
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if bias is not None:
             logits = logits + _rows(bias, start, stop)
         visible = None if allowed is None else _rows(allowed, start, stop)
@@ -62,7 +65,7 @@ def attention_mass(
 
     if kept or rows >= queries:
         return mass(0, queries)
-    total = q.new_zeros(batch, heads, keys)
+    total = q.new_zeros((), dtype=torch.promote_types(q.dtype, torch.float32))
     for start in range(0, queries, rows):
         total = total + checkpoint(
             mass, start, min(start + rows, queries), use_reentrant=False, preserve_rng_state=False

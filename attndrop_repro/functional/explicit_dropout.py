@@ -14,7 +14,8 @@ weigh them differently (`coefficients`). The paper prints the first with p^2 alo
 expectation for two *different* features only (erratum X1), and as printed J_q = J_k (erratum X5).
 
 Shapes: B examples, N tokens, C features in, D features out, G groups of heads, H heads. Weights are
-(out, in) as in torch; biases take no part, as in the paper. All is computed in float32 at least.
+(out, in) as in torch; biases take no part, as in the paper. All is computed in float32 at least;
+only what a layer has made in bfloat16 already stays so, in products too, and is summed in float32.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def linear_penalty(
     if form != "inverted":
         if mapped is None:
             mapped = x @ weight.mT
-        total = total + together * (per_image @ squares_by_example(masked(_rows(mapped), real)))
+        total = total + together * (per_image @ squares_by_example(masked(_tokens(mapped), real)))
     if form != "paper":
         energy_bc = squares_by_column(masked(x, real))
         total = total + diagonal * ((per_image @ energy_bc) @ weight.square().sum(0))
@@ -167,9 +168,10 @@ def logit_penalty(
     if form != "paper":
         # ||F(e_rj)||^2 = ||K w_j||^2 whatever the row r; w_j is column j of the weight
         if k_bgmd.shape[-2] < k_bgmd.shape[-1]:
-            columns = squares_by_column(_by_group(k_bgmd, w_gdc))
+            columns = squares_by_column(_by_group(k_bgmd, w_gdc.to(k_bgmd.dtype)))
         else:
-            columns = (_by_group(k_bgmd.mT @ k_bgmd, w_gdc) * w_gdc).sum(-2)
+            gram = wide(k_bgmd).mT @ wide(k_bgmd)
+            columns = (_by_group(gram, w_gdc) * w_gdc).sum(-2)
         energy = squares_by_column(x)
         per_example = per_example + diagonal * (columns.sum(1) * energy).sum(-1)
     if over.heads == "mean":
@@ -211,7 +213,7 @@ def attended_penalty(
     per_example, heads = x.new_zeros(x.shape[0]), 1
     if attended is not None:
         heads = attended.shape[1]
-        per_example = per_example + together * squares_by_example(wide(attended))
+        per_example = per_example + together * squares_by_example(attended)
     if mass is not None:
         heads = mass.shape[1]
         w_hdc = _by_head(weight, heads)
@@ -244,7 +246,11 @@ def wide(x: Tensor) -> Tensor:
 
 def _rows(x: Tensor) -> Tensor:
     """(B, ..., C) as (B, N, C), in float32 at least; (B, C) is one token each."""
-    x = wide(x)
+    return _tokens(wide(x))
+
+
+def _tokens(x: Tensor) -> Tensor:
+    """(B, ..., C) as (B, N, C); (B, C) is one token each."""
     return x[:, None] if x.ndim == 2 else x.flatten(1, -2)
 
 
@@ -257,7 +263,7 @@ def _projected(
     x: Tensor, weight: Tensor, groups: int, mapped: Tensor | None, real: Tensor | None
 ) -> Tensor:
     """X W^T by groups of heads, (B, G, N, D), 0 at padding, from (B, N, C)."""
-    y = x @ wide(weight).mT if mapped is None else masked(_rows(mapped), real)
+    y = x @ wide(weight).mT if mapped is None else masked(_tokens(mapped), real)
     return y.view(*y.shape[:-1], groups, -1).transpose(1, 2)
 
 
@@ -270,5 +276,6 @@ def _by_group(x_bgmd: Tensor, w_gdc: Tensor) -> Tensor:
 def _product_norm(q: Tensor, k: Tensor) -> Tensor:
     """||q k^T||^2 summed over groups, (B,), from (B, G, N, D) and (B, G, M, D)."""
     if q.shape[-1] < min(q.shape[-2], k.shape[-2]):
+        q, k = wide(q), wide(k)
         return ((q.mT @ q) * (k.mT @ k)).sum((1, 2, 3))
     return squares_by_example(q @ k.mT)

@@ -1,4 +1,7 @@
-"""Sums of squares by one pass over the numbers in each direction; autograd's own take two."""
+"""Sums of squares by one pass over the numbers in each direction; autograd's own take two.
+
+Sums are in float32 at least.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def squares_by_column(x: Tensor) -> Tensor:
 
 def _summed(x: Tensor, dim: int) -> Tensor:
     if not possible():
-        return x.square().sum(dim)
+        return x.square().sum(dim, dtype=_exact(x))
     summed: Tensor = _Squares.apply(x, dim)
     return summed
 
@@ -33,11 +36,15 @@ class _Squares(torch.autograd.Function):
         ctx.save_for_backward(x)
         ctx.dim = dim
         if dim == -1:  # along memory torch squares and adds in one go
-            norm: Tensor = torch.linalg.vector_norm(x, dim=-1)
+            norm: Tensor = torch.linalg.vector_norm(x, dim=-1, dtype=_exact(x))
             return norm.square()
-        return x.square().sum(dim)
+        return x.square().sum(dim, dtype=_exact(x))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
-        return x * (2 * grad).unsqueeze(ctx.dim), None
+        return (x * (2 * grad).unsqueeze(ctx.dim)).to(x.dtype), None
+
+
+def _exact(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)

@@ -119,8 +119,10 @@ class Seen:
         """A V without biases, (B, H, Q, D), if the model has made it: rows of A add to 1."""
         if self.output is None or self.call.allowed is not None or self.mapped is None:
             return None
-        output, bias = wide(self.output), self.mapped[2].bias
-        return output if bias is None else output + bias.neg().view(output.shape[1], 1, -1)
+        output, bias = self.output, self.mapped[2].bias
+        if bias is None:
+            return output
+        return output + bias.neg().to(output.dtype).view(output.shape[1], 1, -1)
 
 
 class Penalty(Scoped[PS]):
@@ -223,6 +225,6 @@ def mass(seen: Seen) -> Tensor:
     """The diagonal of A^T A, (B, H, K), without dropout or padded queries; float32 at least."""
     call = seen.call
     return attention_mass(
-        wide(call.q), wide(call.k), scale=call.scale, bias=call.bias, allowed=call.allowed,
+        call.q, call.k, scale=call.scale, bias=call.bias, allowed=call.allowed,
         causal=call.causal, real=seen.real,
     )  # fmt: skip

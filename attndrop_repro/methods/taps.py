@@ -28,17 +28,20 @@ class Mapped:
     version: int
 
     @classmethod
-    def of(cls, y: Tensor, bias: Tensor | None) -> Mapped:
-        """Noted at once, before anybody can write into it."""
-        return cls(y, bias, y._version)
+    def of(cls, y: Tensor, bias: Tensor | None) -> Mapped | None:
+        """Noted before anybody can write into it; None in inference mode: nothing is counted."""
+        return None if torch.is_inference_mode_enabled() else cls(y, bias, y._version)
 
     def unbiased(self) -> Tensor | None:
-        """X W^T, (B, ..., out), in float32 at least; None: an activation was written over it."""
+        """X W^T, (B, ..., out); None: an activation was written over it.
+
+        In bfloat16 if the layer computes so; not in float16, too narrow for what is made of it.
+        """
         if self.y._version != self.version:
             return None
-        y = self.y.float() if self.y.dtype in (torch.float16, torch.bfloat16) else self.y
+        y = self.y.float() if self.y.dtype == torch.float16 else self.y
         # not a difference: its backward would negate all of y's gradient for the bias
-        return y if self.bias is None else y + self.bias.neg()
+        return y if self.bias is None else y + self.bias.neg().to(y.dtype)
 
 
 @dataclass

@@ -227,8 +227,25 @@ def test_a_model_from_elsewhere(cli, tiny):
     assert ran.code == 0, ran.err
     found = {row["metric"]: row for row in json.loads(ran.out)}
     assert found["accuracy"]["n"] == 449
-    assert found["accuracy"]["run_id"].startswith("outside--vit_tiny_patch16_224--")
+    name = found["accuracy"]["run_id"]
+    assert name.startswith("outside--vit_tiny_patch16_224--")
     assert len(rows(tiny / "results", "accuracy")) == 1
+
+    (tiny / "mine.pt").unlink()  # the logits are enough
+    ran = cli("eval", "--from-logits", "--run", name, "--json")
+    assert ran.code == 0, ran.err
+    again = {row["metric"]: row for row in json.loads(ran.out)}
+    assert {metric: row["value"] for metric, row in again.items()} == {
+        metric: row["value"] for metric, row in found.items()
+    }
+    assert again["accuracy"]["detail"] == found["accuracy"]["detail"]
+    assert len(rows(tiny / "results", "accuracy")) == 1
+    ran = cli("calibrate", "--from-logits", "--run", name)
+    assert ran.code == 1
+    assert "no logits of validation" in ran.err
+    ran = cli("eval", "--from-logits", "--run", name[:-1])
+    assert ran.code == 2
+    assert name in ran.err
     assert cli("results", "verify").err == "results: all is well\n"
 
 

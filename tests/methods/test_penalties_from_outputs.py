@@ -88,6 +88,17 @@ def test_an_activation_that_writes_over_its_input(counted: list[bool], monkeypat
     assert used == [False, True] * (len(used) // 2)  # fc1's output is gone, fc2's is there
 
 
+def test_inference_mode() -> None:
+    network = liven(vit(patch_size=4)).train()
+    handle = attndrop.apply(network, "explicit-dropout", lam=1.0, targets=ALL)
+    seen = []
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            handle.loss(images(2), None, lambda z, _: z.sum())
+        seen.append(handle.parts["penalty"].item())
+    assert seen[0] == pytest.approx(seen[1], rel=1e-5)
+
+
 class Adapted(nn.Linear):
     """A layer that adds something of its own."""
 
