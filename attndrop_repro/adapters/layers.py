@@ -47,7 +47,7 @@ def linear_class(base: type[nn.Module]) -> type[nn.Module]:
                 bound.weighed = False
             else:
                 y = super().forward(x)
-                if plain:
+                if plain and runtime.taps_at(bound.site):
                     mapped = Mapped.of(y, self.bias)
             runtime.linear_tap(bound.site, x, self.weight, mapped)
             return runtime.hidden(bound.outputs, y, **layout)

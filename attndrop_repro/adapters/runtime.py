@@ -168,11 +168,15 @@ class Runtime:
             return x.transpose(0, 1)
         return x.reshape(shape)
 
+    def taps_at(self, site: Site | None) -> bool:
+        """Whether the penalty wants to know what a linear layer saw."""
+        return site is not None and site.place in self.wanted
+
     def linear_tap(
         self, site: Site | None, x: Tensor, weight: Tensor, mapped: Mapped | None
     ) -> None:
         """Keeps what a linear layer saw, if the penalty wants it."""
-        if site is not None and site.place in self.wanted:
+        if site is not None and self.taps_at(site):
             real = self.taps.real(tuple(x.shape[:-1]))
             self.taps.linear.append(LinearTap(site, x, weight, real, mapped))
 

@@ -30,7 +30,9 @@ class Mapped:
     @classmethod
     def of(cls, y: Tensor, bias: Tensor | None) -> Mapped | None:
         """Noted before anybody can write into it; None in inference mode: nothing is counted."""
-        return None if torch.is_inference_mode_enabled() else cls(y, bias, y._version)
+        if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
+            return None
+        return cls(y, bias, y._version)
 
     def unbiased(self) -> Tensor | None:
         """X W^T, (B, ..., out); None: an activation was written over it.
