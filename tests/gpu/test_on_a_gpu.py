@@ -1,5 +1,7 @@
 """What a CPU cannot tell: `make test-gpu` runs these, on a machine with a CUDA device."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -106,9 +108,9 @@ def test_a_benchmark_by_events() -> None:
 
 
 def test_the_same_seed_trains_the_same() -> None:
-    found = []
+    found, origin = [], liven(vit(depth=1)).to(DEVICE).train()
     for _ in range(2):
-        net = liven(vit(depth=1)).to(DEVICE).train()
+        net = copy.deepcopy(origin)
         handle = attndrop.apply(net, "attentiondrop-hard+dropout")
         optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
         torch.manual_seed(0)
