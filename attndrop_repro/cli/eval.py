@@ -30,7 +30,15 @@ CorruptionDir = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Where CIFAR-C or ImageNet-C has it; default: made here."),
 ]
-Bins = Annotated[int | None, typer.Option(min=1, metavar="N", help="Of the calibration error.")]
+Bins = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Of the calibration errors; default: the recipe's. With others they are metrics of "
+        "their own, as in ece_5_bins, that reports do not show.",
+    ),
+]
 FromLogits = Annotated[
     bool,
     typer.Option(

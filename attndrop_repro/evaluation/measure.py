@@ -107,7 +107,7 @@ class _Work:
     def eval(self, options: EvalOptions, fresh: bool) -> list[Measurement]:
         """Accuracy, NLL, Brier score and ECE."""
         content = self._logits(options, options.split, fresh)
-        rows = metrics.accuracy_rows(content, bins=options.bins, seed=self.seed)
+        rows = metrics.accuracy_rows(content, options, seed=self.seed)
         return [{**row, "split": options.label} for row in rows]
 
     def calibrate(self, options: CalibrateOptions, fresh: bool) -> list[Measurement]:
@@ -115,9 +115,7 @@ class _Work:
         content = self._logits(options, options.split, fresh)
         plain = replace(options, corruption=None, corruption_dir=None)
         fitted_on = self._logits(plain, options.fit_split, fresh)
-        rows = metrics.calibration_rows(
-            content, fitted_on, fit_split=options.fit_split, bins=options.bins, seed=self.seed
-        )
+        rows = metrics.calibration_rows(content, fitted_on, options, seed=self.seed)
         return [{**row, "split": options.label} for row in rows]
 
     def attack(self, options: AttackOptions) -> list[Measurement]:

@@ -23,7 +23,9 @@ class EvalOptions:
         corruption: Name and severity 1 to 5 of a common corruption of it, or None.
         corruption_dir: Folder of CIFAR-10-C, CIFAR-100-C or ImageNet-C that has it; None: it is
             made on the fly.
-        bins: Of the calibration error.
+        bins: Of the calibration errors.
+        usual_bins: What the recipe asks for. With other bins an error is another metric,
+            ``ece_5_bins``, so that it takes the place of none.
         batch_size: Changes nothing but memory.
         workers: Loader processes, for images on disk.
     """
@@ -32,8 +34,13 @@ class EvalOptions:
     corruption: tuple[str, int] | None = None
     corruption_dir: Path | None = None
     bins: int = 15
+    usual_bins: int = 15
     batch_size: int = 500
     workers: int = 0
+
+    def binned(self, metric: str) -> str:
+        """What a metric that depends on bins is called: ``ece``, or ``ece_5_bins``."""
+        return metric if self.bins == self.usual_bins else f"{metric}_{self.bins}_bins"
 
     @property
     def label(self) -> str:
@@ -117,10 +124,10 @@ def default_options(kind: str, recipe: Recipe | None = None) -> Options:
     from attndrop_repro.config.recipe import Evaluation
 
     evaluation = Evaluation() if recipe is None else recipe.evaluation
-    if kind == "eval":
-        return EvalOptions(bins=evaluation.ece_bins, batch_size=evaluation.batch_size)
-    if kind == "calibrate":
-        return CalibrateOptions(bins=evaluation.ece_bins, batch_size=evaluation.batch_size)
+    if kind in ("eval", "calibrate"):
+        judge = EvalOptions if kind == "eval" else CalibrateOptions
+        bins = evaluation.ece_bins
+        return judge(bins=bins, usual_bins=bins, batch_size=evaluation.batch_size)
     if kind == "attack":
         a = evaluation.attack
         settings = grid(a.attacks, a.eps, step_size=a.step_size, steps=a.steps, restarts=a.restarts)

@@ -107,12 +107,10 @@ def recompute_outside(run_id: str, store: Store, options: EvalOptions) -> list[M
 def _rows(stored: Callable[[str], Logits], options: EvalOptions, seed: int) -> list[Measurement]:
     content = stored(options.label)
     if isinstance(options, CalibrateOptions):
-        rows = metrics.calibration_rows(
-            content, stored(options.fit_split), fit_split=options.fit_split, bins=options.bins,
-            seed=seed,
-        )  # fmt: skip
+        fitted_on = stored(options.fit_split)
+        rows = metrics.calibration_rows(content, fitted_on, options, seed=seed)
     else:
-        rows = metrics.accuracy_rows(content, bins=options.bins, seed=seed)
+        rows = metrics.accuracy_rows(content, options, seed=seed)
     return [{**row, "split": options.label} for row in rows]
 
 

@@ -31,7 +31,11 @@ def wanted(options: Options) -> list[Identity]:
         first = "temperature" if isinstance(options, CalibrateOptions) else "accuracy"
         return [
             {"split": options.label, "metric": first},
-            {"split": options.label, "metric": last, "detail": {"bin_count": options.bins}},
+            {
+                "split": options.label,
+                "metric": options.binned(last),
+                "detail": {"bin_count": options.bins},
+            },
         ]
     if isinstance(options, AttackOptions):
         shared = {"metric": "robust_accuracy", "split": options.split, "n": options.limit}

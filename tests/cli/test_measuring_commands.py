@@ -136,6 +136,35 @@ def test_corruptions(cli, store):
     assert "'noise'" in cli("eval", "--corruption", "niose").err
 
 
+@pytest.mark.parametrize("kind", ["eval", "calibrate"])
+@pytest.mark.parametrize("how", [[], ["--from-logits"]], ids=["model", "logits"])
+def test_other_bins_take_the_place_of_no_metric(cli, store, kind, how):
+    assert cli(kind).code == 0
+    columns = ["value", "detail"]
+    before = Store(store).frame().set_index("metric")[columns]
+    ran = cli(kind, "--bins", "5", *how, "--json")
+    assert ran.code == 0, ran.err
+    other = {row["metric"]: row["detail"] for row in json.loads(ran.out)}
+    assert other["ece_5_bins"]["bin_count"] == 5
+    assert not {"ece", "mce", "ece_after_temperature"} & set(other)
+    after = Store(store).frame().set_index("metric")[columns].loc[before.index]
+    unlike = (after != before) & after.notna()
+    assert not unlike.any(axis=None), "neither a value nor an interval nor bins"
+    for options in ([], ["--bins", "15"], ["--bins", "5"]):
+        assert "nothing to do" in cli(kind, *options).err
+
+
+def test_bins_that_are_a_recipes_own_have_the_plain_name(cli, tiny):
+    recipe = (tiny / "tiny.yaml").read_text() + "  ece_bins: 5\n"
+    (tiny / "tiny.yaml").write_text(recipe)
+    assert cli("train", "--recipe", "tiny.yaml").code == 0
+    ran = cli("eval", "--bins", "5", "--json")
+    assert [row["metric"] for row in json.loads(ran.out)][-1] == "ece"
+    assert "nothing to do" in cli("eval").err
+    ran = cli("eval", "--bins", "15", "--json")
+    assert [row["metric"] for row in json.loads(ran.out)][-1] == "ece_15_bins"
+
+
 def test_metrics_from_stored_logits(cli, store):
     ran = cli("eval", "--from-logits")
     assert ran.code == 1

@@ -11,6 +11,7 @@ from support import judged
 from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.evaluation import calibration, metrics, scores
 from attndrop_repro.evaluation.accuracy import predict
+from attndrop_repro.evaluation.options import CalibrateOptions, EvalOptions
 from attndrop_repro.evaluation.probabilities import softmax
 from attndrop_repro.store.logits import Logits
 
@@ -40,7 +41,8 @@ def test_predict_in_float64():
 
 def test_accuracy_rows():
     content = predict(judged.trained(), judged.some(200))
-    rows = {row["metric"]: row for row in metrics.accuracy_rows(content, bins=10)}
+    options = EvalOptions(bins=10, usual_bins=10)
+    rows = {row["metric"]: row for row in metrics.accuracy_rows(content, options)}
     assert list(rows) == ["accuracy", "top5_accuracy", "nll", "brier", "ece"]
     right = content.logits.argmax(1) == content.labels
     accuracy = rows["accuracy"]
@@ -57,7 +59,7 @@ def test_accuracy_rows():
     parts = rows["brier"]["detail"]["decomposition"]
     assert set(parts) == {"reliability", "resolution", "uncertainty", "variance", "covariance"}
     assert all(row["n"] == 200 for row in rows.values())
-    assert metrics.accuracy_rows(content, bins=10) == list(rows.values()), "the same every time"
+    assert metrics.accuracy_rows(content, options) == list(rows.values()), "the same every time"
 
 
 def test_few_classes_have_no_top_five():
@@ -69,10 +71,7 @@ def test_calibration_rows():
     model = judged.trained()
     test = predict(model, judged.some(150))
     validation = predict(model, judged.some(80, "validation"))
-    rows = {
-        row["metric"]: row
-        for row in metrics.calibration_rows(test, validation, fit_split="validation")
-    }
+    rows = {row["metric"]: row for row in metrics.calibration_rows(test, validation)}
     assert list(rows) == [
         "ece", "mce", "adaptive_ece", "classwise_ece", "debiased_ece", "temperature",
         "ece_after_temperature", "nll_after_temperature",
@@ -88,6 +87,25 @@ def test_calibration_rows():
     assert all(row["n"] == 150 for row in rows.values())
 
 
+def test_other_bins_are_in_the_names_of_what_depends_on_them_and_change_nothing_else():
+    content = predict(judged.trained(), judged.some(150))
+    fitted_on = predict(judged.trained(), judged.some(80, "validation"))
+    found = {}
+    for bins in (15, 5):
+        rows = metrics.accuracy_rows(content, EvalOptions(bins=bins))
+        rows += metrics.calibration_rows(content, fitted_on, CalibrateOptions(bins=bins))
+        found[bins] = {row["metric"]: row for row in rows}
+    shared = {name: row for name, row in found[15].items() if name in found[5]}
+    assert set(shared) == {
+        "accuracy", "top5_accuracy", "nll", "brier", "temperature", "nll_after_temperature",
+    }  # fmt: skip
+    assert {name: found[5][name] for name in shared} == shared, "the decomposition's bins too"
+    others = {f"{name}_5_bins" for name in found[15] if name not in shared}
+    assert set(found[5]) == {*shared, *others}
+    p = softmax(content.logits)
+    assert found[5]["mce_5_bins"]["value"] == calibration.mce(p, content.labels, 5)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_run_that_diverged_gives_no_number(value):
     content = Logits(np.full((4, 3), value, np.float32), np.zeros(4, int), np.arange(4))
@@ -95,4 +113,4 @@ def test_a_run_that_diverged_gives_no_number(value):
     with pytest.raises(AttndropError, match="4 of 4 examples"):
         metrics.accuracy_rows(content)
     with pytest.raises(AttndropError, match="not finite"):
-        metrics.calibration_rows(sound, content, fit_split="validation")
+        metrics.calibration_rows(sound, content)
