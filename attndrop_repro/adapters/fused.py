@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from attndrop_repro.adapters.found import Bound, Found, adapter
@@ -49,6 +50,8 @@ def find(tree: Tree, path: str, module: nn.Module) -> list[Found] | None:
 
 def attention_class(base: type[nn.Module]) -> type[nn.Module]:
     """An attention whose training forward lets the method in."""
+    # timm's own, of which it is known that it shows nobody its queries, keys and values
+    known = (base.__module__, base.__qualname__) == ("timm.layers.attention", "Attention")
 
     class Attention(base):  # type: ignore[misc, valid-type]
         @property
@@ -73,14 +76,15 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
 
             def make_tap(call: AttentionCall) -> AttentionTap:
                 w_q, w_k, w_v = projections(self) or (None, None, None)
-                made = mapped(self, intercept.mapped, call)
-                return AttentionTap(call, x, w_q, w_k, w_v, made)
+                made, own = mapped(self, intercept.mapped, call)
+                return AttentionTap(call, x, w_q, w_k, w_v, made, own=own)
 
             intercept = Intercept(
                 runtime, bound.site, owner=type(self).__name__, x=x,
                 forbidden=_window_mask(self, args, kwargs),
                 make_tap=make_tap if "attention" in runtime.wanted else None,
                 weigh=(lambda weight: _weigh(self, weight)) if runtime.weighs else None,
+                private=known and possible() and _unwatched(self),
             )  # fmt: skip
             bound.running = True
             try:
@@ -117,8 +121,10 @@ def projections(module: nn.Module) -> Three[Tensor] | None:
 
 def mapped(
     module: nn.Module, by_weight: Mapping[int, Mapped], call: AttentionCall
-) -> Three[Mapped] | None:
+) -> tuple[Three[Mapped] | None, bool]:
     """What the projections made of the tokens, or None where one is not known.
+
+    And whether the call's queries, keys and values are just that.
 
     Args:
         module: The attention.
@@ -127,20 +133,42 @@ def mapped(
     """
     if isinstance(qkv := getattr(module, "qkv", None), nn.Linear):
         made = by_weight.get(id(qkv.weight))
-        return None if made is None else _thirds(made, call)
+        return (None, False) if made is None else _thirds(made, call)
     q, k, v = (by_weight.get(id(weight)) for weight in projections(module) or (None,) * 3)
-    return None if q is None or k is None or v is None else (q, k, v)
+    return (None if q is None or k is None or v is None else (q, k, v)), False
 
 
-def _thirds(made: Mapped, call: AttentionCall) -> Three[Mapped]:
+def _thirds(made: Mapped, call: AttentionCall) -> tuple[Three[Mapped], bool]:
     """Queries, keys and values apart, of a layer that makes them side by side."""
     q, k, v = made.y.view(*made.y.shape[:-1], 3, -1).unbind(-2)
     joint = joint_projection(call.q, call.k, call.v) if possible() else None
-    if joint is not None and joint.data_ptr() == made.y.data_ptr():
+    own = joint is not None and joint.data_ptr() == made.y.data_ptr()
+    if own:
         # the views that the attention took: gradients meet there, before they are stacked
         q, k, v = (x.transpose(1, 2).flatten(2) for x in (call.q, call.k, call.v))
     b_q, b_k, b_v = (None,) * 3 if made.bias is None else made.bias.chunk(3)
-    return Mapped(q, b_q, made.version), Mapped(k, b_k, made.version), Mapped(v, b_v, made.version)
+    at = made.version
+    return (Mapped(q, b_q, at), Mapped(k, b_k, at), Mapped(v, b_v, at)), own
+
+
+def _unwatched(module: nn.Module) -> bool:
+    """Whether no hook and no foreign code sees what the projection of queries to values returns."""
+    qkv = getattr(module, "qkv", None)
+    if type(qkv) is not nn.Linear and not (
+        isinstance(qkv, nn.Linear) and BOUND in qkv.__dict__ and _base(qkv) is nn.Linear
+    ):
+        return False
+    norms = [getattr(module, name, None) for name in ("q_norm", "k_norm")]
+    return (
+        all(type(norm) is nn.Identity for norm in norms)
+        and not any(layer._forward_hooks for layer in (qkv, *norms) if layer is not None)
+        and not torch.nn.modules.module._global_forward_hooks
+    )
+
+
+def _base(module: nn.Module) -> type:
+    """The class that a swapped module had before."""
+    return type(module).__bases__[0]
 
 
 def _weigh(module: nn.Module, weight: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ class Intercept(TorchFunctionMode):
             "never" by a number that is no minimum (Swin: -100).
         make_tap: From a call to what penalties see, or None when none wants it.
         mapped: By the identity of weights, what linear layers made of `x`; for taps only.
+        private: See `AttentionCall.private`.
         weigh: What becomes of a weight that the attention uses without its layer, or None.
     """
 
@@ -45,10 +46,12 @@ class Intercept(TorchFunctionMode):
         forbidden: Tensor | None = None,
         make_tap: MakeTap | None = None,
         weigh: Weigh | None = None,
+        private: bool = False,
     ) -> None:
         super().__init__()
         self.runtime, self.site, self.x, self.forbidden = runtime, site, x, forbidden
         self.owner, self.make_tap, self.weigh, self.calls = owner, make_tap, weigh, 0
+        self.private = private
         self.mapped: dict[int, Mapped] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -73,7 +76,7 @@ class Intercept(TorchFunctionMode):
     def attention(self, func: Any, args: Any, kwargs: Any) -> Tensor:
         """One attention of the library through the method."""
         self.calls += 1
-        call = call_of(self.site, *args, **kwargs).replace(x=self.x)
+        call = call_of(self.site, *args, **kwargs).replace(x=self.x, private=self.private)
         self._check(call)
         if self.forbidden is not None:
             call = forbid(call, self.forbidden)

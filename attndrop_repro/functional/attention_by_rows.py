@@ -98,6 +98,7 @@ def attention_by_rows(
     scale: float,
     allowed: Tensor | None = None,
     causal: bool = False,
+    private: bool = False,
 ) -> Tensor:
     """(factor * softmax(change(scale q k^T))) v, (B, H, Q, D).
 
@@ -111,13 +112,15 @@ def attention_by_rows(
         scale: Factor on q k^T.
         allowed: Boolean, broadcastable to (B, H, Q, K); rows without any key give 0. None: all.
         causal: Whether query i may see key j for j <= i only.
+        private: Nobody else holds q, k, v or what they are views of, so that no hook and no
+            gradient is wanted there: those may be passed by (`joint_projection`).
     """
     device = q.device.type
     if torch.is_autocast_enabled(device):  # as fused attention does
         q, k, v = (x.to(torch.get_autocast_dtype(device)) for x in (q, k, v))
     if allowed is not None:
         allowed = allowed.reshape((1,) * (4 - allowed.dim()) + allowed.shape)
-    qkv = joint_projection(q, k, v)
+    qkv = joint_projection(q, k, v) if private else None
     with torch.autocast(device, enabled=False):
         output: Tensor = _ByRows.apply(
             _Rows(change, scale, allowed, causal), *((q, k, v) if qkv is None else (qkv,))

@@ -24,7 +24,8 @@ def dropout(x: Tensor, p: float | Tensor) -> Tensor:
         return _relaxed(x, p, x.shape)
     if 0 < p < 1 and x.device.type == "cpu":
         # torch's own takes twice as long there
-        factor = torch.rand(x.shape).ge_(p).mul_(1 / (1 - p))
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        factor = torch.rand(x.shape, device=x.device, dtype=dtype).ge_(p).mul_(1 / (1 - p))
         return x * factor.to(x.dtype)
     return F.dropout(x, p, training=True) if p else x
 

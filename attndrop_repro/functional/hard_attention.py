@@ -30,6 +30,7 @@ def hard_attention(
     causal: bool = False,
     mode: Mode = "zero",
     selectable: Tensor | None = None,
+    private: bool = False,
 ) -> Tensor:
     """softmax(L') v, with L' the logits scale q k^T after hard masking, (B, H, Q, D).
 
@@ -43,11 +44,14 @@ def hard_attention(
         causal: Whether query i may see key j for j <= i only.
         mode: As for `hard_masking`.
         selectable: Boolean, broadcastable to (B, H, Q, K): keys that may be selected. None: all.
+        private: As for `attention_by_rows`.
     """
     if selectable is not None:
         selectable = selectable.reshape((1,) * (4 - selectable.dim()) + selectable.shape)
     change = _Masking(keep_bhqs, mode, selectable)
-    return attention_by_rows(q, k, v, change, scale=scale, allowed=allowed, causal=causal)
+    return attention_by_rows(
+        q, k, v, change, scale=scale, allowed=allowed, causal=causal, private=private
+    )
 
 
 class _Masking(Change):

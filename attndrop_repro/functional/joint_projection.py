@@ -14,10 +14,11 @@ def joint_projection(q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
     """What queries, keys and values are views of, (B, N, 3, H, D), where one product made all.
 
     Their gradients can then be written where that product's backward reads them. Autograd would
-    stack the three and reorder the stack, which takes a sixth of an attention's time.
+    stack the three and reorder the stack, which takes a sixth of an attention's time. What lies
+    between sees no gradient then: this is for views that nobody else holds.
     """
     qkv, node = q._base, q.grad_fn
-    if qkv is None or qkv.grad_fn is None or not qkv.is_contiguous():
+    if qkv is None or node is None or qkv.grad_fn is None or not qkv.is_contiguous():
         return None
     # nothing but views may lie between: no function, and nobody who waits for a gradient there
     while node is not None and node != qkv.grad_fn:

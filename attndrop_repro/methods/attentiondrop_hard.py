@@ -76,6 +76,7 @@ class HardMasking(Scoped[HardMaskingSettings]):
             return hard_attention(
                 call.q, call.k, call.v, self._keep(call, p), scale=call.scale, mode=s.mode,
                 allowed=call.allowed, causal=call.causal, selectable=s.open_to_change(call),
+                private=call.private,
             )  # fmt: skip
         logits = call.logits()
         bias = None if call.bias is None else call.bias.to(logits.dtype)

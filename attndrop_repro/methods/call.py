@@ -75,6 +75,8 @@ class AttentionCall:
         memory: Those of the keys and values where they are others (cross attention), (B, M, C).
         on_weights: What else happens to the attention weights (B, H, Q, K) before they meet the
             values; setting it costs the fused form. None: nothing.
+        private: Whether nobody else holds q, k and v as the model made them, or what they are views
+            of: no hook waits for a gradient there.
     """
 
     q: Tensor
@@ -90,6 +92,7 @@ class AttentionCall:
     x: Tensor | None = None
     memory: Tensor | None = None
     on_weights: Callable[[Tensor], Tensor] | None = None
+    private: bool = False
 
     def replace(self, **changes: Any) -> AttentionCall:
         """A copy with some fields changed."""
@@ -174,7 +177,7 @@ class AttentionCall:
         """With draws some rows at a time, the same as of all at once."""
         return attention_by_rows(
             self.q, self.k, self.v, change,
-            scale=self.scale, allowed=self.allowed, causal=self.causal,
+            scale=self.scale, allowed=self.allowed, causal=self.causal, private=self.private,
         )  # fmt: skip
 
     def _through_weights(self) -> Tensor:

@@ -105,7 +105,8 @@ class Seen:
         real = call.real_keys()
         if call.memory is not None:
             return cls(call, x, None, call.memory, real, w_q, w_k, w_v)
-        return cls(call, x, real, x, real, w_q, w_k, w_v, tap.mapped, tap.output)
+        output = tap.output if tap.own else None
+        return cls(call, x, real, x, real, w_q, w_k, w_v, tap.mapped, output)
 
     def projected(self, which: Literal["q", "k", "v"]) -> Tensor | None:
         """X W_q^T, memory W_k^T or memory W_v^T, (B, ..., H D), where the model has made it."""
@@ -119,7 +120,10 @@ class Seen:
         """A V without biases, (B, H, Q, D), if the model has made it: rows of A add to 1."""
         if self.output is None or self.call.allowed is not None or self.mapped is None:
             return None
-        output, bias = self.output, self.mapped[2].bias
+        output, values = self.output, self.mapped[2]
+        if values.y._version != values.version:
+            return None
+        bias = values.bias
         if bias is None:
             return output
         return output + bias.neg().to(output.dtype).view(output.shape[1], 1, -1)

@@ -57,6 +57,7 @@ class AttentionTap:
         w_q: Query projection, (H*D, C); likewise `w_k` and `w_v`.
         mapped: What these three made of the tokens, (B, N, H*D) each, or None where not known.
         output: What came of the call, (B, H, Q, D), where no method changed it, else None.
+        own: Whether the call's q, k and v are what `mapped` made, untouched.
     """
 
     call: AttentionCall
@@ -66,6 +67,7 @@ class AttentionTap:
     w_v: Tensor | None
     mapped: tuple[Mapped, Mapped, Mapped] | None = None
     output: Tensor | None = None
+    own: bool = False
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ def locked(path: Path) -> Iterator[bool]:
         yield True
     finally:
         with suppress(OSError):
-            path.unlink()  # before it is let go, while the name is still ours
+            if _is(path, descriptor):
+                path.unlink()  # before it is let go, while the name is still ours
         os.close(descriptor)
         _mine.discard(place)
 

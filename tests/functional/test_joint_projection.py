@@ -64,7 +64,7 @@ def test_same_gradient(at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_rows, "_AT_A_TIME_BY_THREADS", at_a_time)
     x, found = three()
     weight = torch.randn(B, H, N, D, dtype=torch.float64)
-    fast = attention_by_rows(*found, Change(), scale=0.7)
+    fast = attention_by_rows(*found, Change(), scale=0.7, private=True)
     slow = ((found[0] @ found[1].mT) * 0.7).softmax(-1) @ found[2]
     grads = [torch.autograd.grad((y * weight).sum(), x, retain_graph=True) for y in (fast, slow)]
     torch.testing.assert_close(*grads, rtol=0, atol=1e-13)
@@ -90,7 +90,7 @@ def test_not_found(change: Callable[[Three], Three]) -> None:
     q, k, v = change(found)
     assert joint_projection(q, k, v) is None
     weight = torch.randn(B, H, N, D, dtype=torch.float64)
-    fast = attention_by_rows(q, k, v, Change(), scale=0.7)
+    fast = attention_by_rows(q, k, v, Change(), scale=0.7, private=True)
     slow = ((q @ k.mT) * 0.7).softmax(-1) @ v
     wanted = [x, *(y for y in (q, k, v) if y.is_leaf and y.requires_grad)]
     grads = [
@@ -103,6 +103,61 @@ def test_not_found(change: Callable[[Three], Three]) -> None:
 def test_no_gradient_wanted() -> None:
     with torch.no_grad():
         assert joint_projection(*three()[1]) is None
+    layer = nn.Linear(H * D, 3 * H * D)
+    y = layer(torch.randn(B, N, H * D))
+    with torch.no_grad():  # views of something with a gradient, that have none
+        views = apart(y.view(B, N, 3, H, D))
+    assert joint_projection(*views) is None
+
+
+def test_others_than_the_model_may_hold_them() -> None:
+    """Unless somebody vouches that nobody does, gradients go where autograd brings them."""
+    _, (q, k, v) = three()
+    q.retain_grad()
+    out = attention_by_rows(q, k, v, Change(), scale=0.7)
+    out.sum().backward()
+    assert q.grad is not None
+
+
+WATCHED = {
+    "hook on the output": lambda net: net.blocks[0].attn.qkv.register_forward_hook(
+        lambda m, i, o: (o.register_hook(lambda grad: grad * 0), None)[1]
+    ),
+    "hook that changes it": lambda net: net.blocks[0].attn.qkv.register_forward_hook(
+        lambda m, i, o: o.view_as(o) * 2
+    ),
+    "hook on the norm": lambda net: net.blocks[0].attn.q_norm.register_forward_hook(
+        lambda m, i, o: (o.register_hook(lambda grad: grad * 0), None)[1]
+    ),
+    "a class of one's own": lambda net: setattr(net.blocks[0].attn.qkv, "__class__", Watching),
+}
+
+
+class Watching(nn.Linear):
+    """Shows what it returns to others."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        y.register_hook(lambda grad: grad * 0)
+        return y
+
+
+@pytest.mark.parametrize("method", ["dropkey", "attentiondrop-hard", "attention-dropout"])
+@pytest.mark.parametrize("watch", WATCHED.values(), ids=WATCHED.keys())
+def test_what_others_see_gets_its_gradient(
+    watch: Callable, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = liven(vit(patch_size=4, depth=1)).double().train()
+    watch(net)
+    handle = attndrop.apply(net, method, p=0.3)
+    found = []
+    for way in (joint_projection, lambda q, k, v: None):
+        monkeypatch.setattr(by_rows, "joint_projection", way)
+        torch.manual_seed(0)
+        net.zero_grad()
+        handle.loss(images(2).double(), torch.tensor([0, 1]), F.cross_entropy).backward()
+        found.append(net.blocks[0].attn.qkv.weight.grad.clone())  # type: ignore[union-attr]
+    torch.testing.assert_close(*found, rtol=0, atol=1e-13)
 
 
 def test_used_in_a_model(monkeypatch: pytest.MonkeyPatch) -> None:

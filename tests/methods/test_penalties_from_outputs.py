@@ -113,6 +113,37 @@ def test_a_layer_that_computes_something_else(counted: list[bool], monkeypatch: 
     assert compare(network, images(2).double(), counted, monkeypatch, targets="ff") == [True]
 
 
+def test_the_output_of_attention_is_used(monkeypatch: Any) -> None:
+    used = []
+    original = Seen.attended
+
+    def attended(self: Seen) -> Tensor | None:
+        result = original(self)
+        used.append(result is not None)
+        return result
+
+    monkeypatch.setattr(Seen, "attended", attended)
+    network = liven(vit(patch_size=4, depth=2)).train()
+    gradients(network, images(2), targets="av")
+    assert used == [True, True]
+
+
+def test_values_that_a_hook_changes(counted: list[bool], monkeypatch: Any) -> None:
+    """A V is of the projection's own values."""
+    for change in (lambda m, i, o: o * 2, lambda m, i, o: o.mul_(2)):
+        network = liven(vit(patch_size=4, depth=1)).double().train()
+        block: Any = network.blocks[0]  # type: ignore[index]
+        block.attn.qkv.register_forward_hook(change)
+        compare(network, images(2).double(), counted, monkeypatch, targets="av")
+
+
+def test_values_that_a_class_changes(counted: list[bool], monkeypatch: Any) -> None:
+    network = liven(vit(patch_size=4, depth=1)).double().train()
+    block: Any = network.blocks[0]  # type: ignore[index]
+    block.attn.qkv.__class__ = Adapted
+    compare(network, images(2).double(), counted, monkeypatch, targets="av")
+
+
 def test_queries_that_are_normed_afterwards(counted: list[bool], monkeypatch: Any) -> None:
     network = liven(vit(patch_size=4, qk_norm=True)).double().train()
     assert all(compare(network, images(2).double(), counted, monkeypatch, targets=ALL))
