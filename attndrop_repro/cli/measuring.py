@@ -203,8 +203,8 @@ def _from_logits(session: Session, run: str, options: Options) -> list[dict[str,
     from attndrop_repro.evaluation.recompute import recompute_outside
 
     assert isinstance(options, EvalOptions)  # the other commands have no --from-logits
-    rows = recompute_outside(run, session.known_store(), options)
-    return [{"run_id": run, **row} for row in rows]
+    name, rows = recompute_outside(run, session.known_store(), options)
+    return [{"run_id": name, **row} for row in rows]
 
 
 def _warn(session: Session, row: Mapping[str, Any]) -> None:

@@ -63,11 +63,11 @@ class Session:
     def say(self, message: str) -> None:
         """A line for people, on stderr."""
         if not self.quiet:
-            print(message, file=sys.stderr, flush=True)
+            print(visible(message), file=sys.stderr, flush=True)
 
     def error(self, message: str, kind: str = "error") -> None:
         """An error, on stderr, in one line; said also when all else is quiet."""
-        print(f"attndrop: {kind}: {message}", file=sys.stderr, flush=True)
+        print(f"attndrop: {kind}: {visible(message)}", file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(self, label: str) -> Iterator[Progress]:
@@ -83,3 +83,8 @@ def session(context: typer.Context) -> Session:
     found = context.find_object(Session)
     assert found is not None  # `main` puts it there
     return found
+
+
+def visible(text: str) -> str:
+    """Text for a terminal: what is no letter or sign, as in names from outside, is spelt out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -22,6 +22,7 @@ from attndrop_repro.data.registry import Request
 from attndrop_repro.methods import canonical, resolve
 from attndrop_repro.models import PixelModel, Subject
 from attndrop_repro.models.weights import content_hash, load_weights, read_weights
+from attndrop_repro.store.schema import outside_id
 
 TEST_SHARE = 0.25  # of data sets that publish no test set
 
@@ -101,7 +102,7 @@ def load_outside(
     digest = hashlib.sha256(canonical_json(decided).encode()).hexdigest()[:12]
     columns = {
         **about,
-        "run_id": f"outside--{about['model']}--{digest[:8]}",
+        "run_id": outside_id(str(about["model"]), digest[:8]),
         "config_hash": digest,
         "code_version": attndrop_repro.__version__,
         "status": "finished",

@@ -75,22 +75,31 @@ def recompute(
     return rows
 
 
-def recompute_outside(run_id: str, store: Store, options: EvalOptions) -> list[Measurement]:
+def recompute_outside(
+    run_id: str, store: Store, options: EvalOptions
+) -> tuple[str, list[Measurement]]:
     """The same for a model from elsewhere that was measured before.
 
     Args:
-        run_id: What its rows are called, ``outside--...``.
+        run_id: What its rows are called, ``outside--...``, or a beginning of it.
         store: Where they are.
         options: What and how.
 
+    Returns:
+        The model's whole name, and what was computed.
+
     Raises:
-        UsageError: The store has no such rows.
+        UsageError: The store has no such model, or several.
         AttndropError: The logits were not kept, are damaged or not finite.
     """
+    kept = [path.name for path in (store.root / "outside").glob(f"{OUTSIDE}*")]
+    meant = [name for name in kept if name == run_id] or [n for n in kept if n.startswith(run_id)]
+    if len(meant) != 1:
+        raise unknown("model", run_id, kept)
+    run_id = meant[0]
     written = [row for row in store.table().to_pylist() if row["run_id"] == run_id]
     if not written:
-        known = {str(run) for run in store.table()["run_id"].unique().to_pylist()}
-        raise unknown("model", run_id, {run for run in known if run.startswith(OUTSIDE)})
+        raise AttndropError(f"{store.root} has logits of {run_id}, but no rows: measure it again")
     last = written[-1]
     about = json.loads(last["detail"] or "{}").get("model")
 
@@ -101,7 +110,7 @@ def recompute_outside(run_id: str, store: Store, options: EvalOptions) -> list[M
     if about is not None:
         rows = [{**row, "detail": {**row["detail"], "model": about}} for row in rows]
     store.write_outside({name: last[name] for name in _OF_THE_MODEL if last[name]}, rows)
-    return rows
+    return run_id, rows
 
 
 def _rows(stored: Callable[[str], Logits], options: EvalOptions, seed: int) -> list[Measurement]:

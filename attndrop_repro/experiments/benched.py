@@ -8,6 +8,7 @@ from typing import Any
 
 import attndrop_repro
 from attndrop_repro.config.spec import canonical_json
+from attndrop_repro.store.schema import outside_id
 
 NAN = float("nan")
 
@@ -26,6 +27,6 @@ def columns(model: str, told: Mapping[str, Any], **known: Any) -> dict[str, Any]
     digest = hashlib.sha256(canonical_json({**own, "told": dict(told)}).encode()).hexdigest()[:8]
     version = attndrop_repro.__version__
     return {
-        **own, "run_id": f"outside--{model}--{digest}", "code_version": version,
+        **own, "run_id": outside_id(model, digest), "code_version": version,
         "status": "finished",
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypedDict
 
 import pyarrow as pa
@@ -81,3 +82,8 @@ class Measurement(TypedDict, total=False):
     step_size: float
     restarts: int
     detail: dict[str, Any]
+
+
+def outside_id(model: str, digest: str) -> str:
+    """What the rows of a model from elsewhere are called; a name of files too."""
+    return f"outside--{re.sub(r'[^A-Za-z0-9._+-]+', '-', model)}--{digest}"

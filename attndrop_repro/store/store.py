@@ -17,7 +17,7 @@ from attndrop_repro.config.spec import RunSpec, canonical_json
 from attndrop_repro.store import measurements as files
 from attndrop_repro.store.atomic import TEMPORARY, remove_folder, write_bytes
 from attndrop_repro.store.run_dir import RunDir
-from attndrop_repro.store.schema import COLUMNS, IDENTITY, Measurement
+from attndrop_repro.store.schema import COLUMNS, IDENTITY, Measurement, outside_id
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,7 +140,7 @@ class Store:
             measurements: At least one.
         """
         digest = hashlib.sha256(canonical_json(dict(columns)).encode()).hexdigest()[:8]
-        shared = {"run_id": f"outside--{columns['model']}--{digest}", **columns}
+        shared = {"run_id": outside_id(columns["model"], digest), **columns}
         return self._write(shared, measurements)
 
     def _write(self, shared: Mapping[str, Any], measurements: Sequence[Measurement]) -> Path:

@@ -143,3 +143,15 @@ def test_a_pipe_that_closes_while_a_table_is_written(monkeypatch, cli):
     raising(monkeypatch, BrokenPipeError())
     ran = cli("doctor")
     assert (ran.code, ran.err) == (0, "")
+
+
+def test_names_from_outside_cannot_steer_the_terminal(cli):
+    for arguments in (
+        ("--results", "re\x1b[31ms", "runs"),
+        ("train", "--recipe", "ev\x1b[2Jil.yaml"),
+        ("train", "--recipe", "digits-vit", "--set", "data.name=\x1b]0;x\x07"),
+        ("train", "--recipe", "digits-vit", "--data-dir", "no\u202ewhere"),
+    ):
+        ran = cli(*arguments)
+        assert ran.code in (1, 2)
+        assert all(char.isprintable() for char in ran.err.rstrip("\n"))

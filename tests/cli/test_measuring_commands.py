@@ -105,6 +105,14 @@ def test_in_l2_sizes_may_be_more_than_a_pixel(cli, store):
     assert newest.loc["2", "step_size"] == 2.5, "of no --step-size: 2.5 eps / steps"
 
 
+def test_in_l2_the_usual_attack_is_pgd(cli, store):
+    ran = cli("attack", "--norm", "l2", "--eps", "1", "--limit", "8")
+    assert ran.code == 0, ran.err
+    (found,) = rows(store, "robust_accuracy").to_dict("records")
+    assert (found["attack"], found["norm"], found["steps"]) == ("pgd", "l2", 2)
+    assert "linf" in cli("attack", "--norm", "l2", "--attack", "fgsm", "--eps", "1").err
+
+
 def test_unknown_attacks_get_the_nearest_name(cli, store):
     assert "'pgd'" in cli("attack", "--attack", "pdg").err
 
@@ -272,7 +280,8 @@ def test_a_model_from_elsewhere(cli, tiny):
     ran = cli("calibrate", "--from-logits", "--run", name)
     assert ran.code == 1
     assert "no logits of validation" in ran.err
-    ran = cli("eval", "--from-logits", "--run", name[:-1])
+    assert cli("eval", "--from-logits", "--run", name[:-1]).code == 0
+    ran = cli("eval", "--from-logits", "--run", f"{name}x")
     assert ran.code == 2
     assert name in ran.err
     assert cli("results", "verify").err == "results: all is well\n"
