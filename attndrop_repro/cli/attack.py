@@ -33,7 +33,8 @@ def command(
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="fgsm|pgd|autoattack", help="Repeat it for several; default: the recipe's."
+            metavar="fgsm|pgd|autoattack",
+            help="Repeat it for several; default: the recipe's, in l2 pgd.",
         ),
     ] = None,
     steps: Annotated[
@@ -82,8 +83,9 @@ def command(
 
         asked = (spec.recipe.evaluation if spec else Evaluation()).attack
         known = cast("AttackOptions", default_options("attack", spec.recipe if spec else None))
+        usual = asked.attacks if norm == "linf" else ("pgd",)  # fgsm is an attack in linf
         settings = grid(
-            attack or asked.attacks,
+            attack or usual,
             sizes or asked.eps,
             step_size=step or (asked.step_size if norm == "linf" else None),
             steps=steps or asked.steps,
