@@ -150,6 +150,8 @@ def command(
         if method and len(method) > 1:
             raise UsageError(f"--{kind} trains with one method: give one --method")
         changes = list(overrides or ())
+        if any(change.split("=")[0].strip() == "training.epochs" for change in changes):
+            raise UsageError(f"--{kind} counts in rounds, not epochs: give --rounds")
         changes += [] if precision is None else [f"runtime.precision={precision}"]
         changes += [] if threads is None else [f"runtime.threads={threads}"]
         benching.training(

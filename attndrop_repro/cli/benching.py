@@ -59,6 +59,11 @@ def steps(
         f"{_where(work.device, work.precision, work.threads)}, {rounds} rounds; plain against "
         f"plain: {noise.ratio:.3f} ({noise.low:.3f} to {noise.high:.3f})"
     )
+    if _noisy(noise.ratio, noise.low, noise.high):
+        here.say(
+            "warning: the plain model took another time when it was timed again: the machine is "
+            "busy, or --threads are more than its cores, and no ratio here means much"
+        )
 
 
 def attention(
@@ -175,6 +180,11 @@ def _tell_errors(here: Session, rows: Iterable[Any]) -> None:
 
 def _where(device: str, precision: str, threads: int) -> str:
     return f"{device}, {precision}, {threads} thread{'' if threads == 1 else 's'}"
+
+
+def _noisy(ratio: float, low: float, high: float) -> bool:
+    """Whether plain against plain says that nothing was measured."""
+    return not (0.9 <= ratio <= 1.1 and high - low <= 0.3)
 
 
 def _number(value: float, digits: int) -> str:

@@ -26,5 +26,7 @@ def command(
     here = session(context)
     found = here.known_store().find_run(run)
     count = export(found, out, epoch=epoch)
-    here.say(f"{count} tensors of {found.run_id}")
+    model = found.spec().recipe.model
+    arguments = "".join(f", {key}={value!r}" for key, value in model.args.items())
+    here.say(f"{count} tensors of {found.run_id}, for {model.name}{arguments}")
     print(out)

@@ -83,15 +83,29 @@ def _whom(
     device: opt.Device = "auto",
     checkpoint: opt.Checkpoint = None,
     model: opt.Model = None,
+    model_arg: opt.ModelArg = None,
     dataset: opt.Dataset = None,
     image_size: opt.ImageSize = None,
     resample_positions: opt.ResamplePositions = False,
 ) -> Target:
     outside = {
         "checkpoint": checkpoint, "model": model, "dataset": dataset, "image_size": image_size,
-        "resample_positions": resample_positions,
+        "resample_positions": resample_positions, "model_args": _arguments(model_arg or ()),
     }  # fmt: skip
     return Target(run, recipe, force, data_dir, download, device, outside, split)
+
+
+def _arguments(given: Sequence[str]) -> dict[str, Any]:
+    """Arguments of a model from KEY=VALUE."""
+    from attndrop_repro.config.yaml_text import parse_value
+
+    found = {}
+    for each in given:
+        key, equals, value = each.partition("=")
+        if not equals or not key.isidentifier():
+            raise UsageError(f"--model-arg {each!r} is not KEY=VALUE, as in embed_dim=48")
+        found[key] = parse_value(value)
+    return found
 
 
 def measures(command: Callable[..., None]) -> Callable[..., None]:

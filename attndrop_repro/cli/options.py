@@ -56,6 +56,14 @@ Model = Annotated[
         rich_help_panel=ELSEWHERE,
     ),
 ]  # fmt: skip
+ModelArg = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="An argument of the timm model, as in embed_dim=48; repeat it.",
+        rich_help_panel=ELSEWHERE,
+    ),
+]
 Dataset = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="What it is judged on.", rich_help_panel=ELSEWHERE),

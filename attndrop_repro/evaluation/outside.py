@@ -98,7 +98,13 @@ def load_outside(
         "precision": "fp64" if next(built.parameters()).dtype == torch.float64 else "fp32",
         "threads": torch.get_num_threads(),
     }
-    decided = {**about, "weights": weights, "image_size": splits.image_size, "notes": notes}
+    decided = {
+        **about,
+        "model_args": dict(model_args or {}),
+        "weights": weights,
+        "image_size": splits.image_size,
+        "notes": notes,
+    }
     digest = hashlib.sha256(canonical_json(decided).encode()).hexdigest()[:12]
     columns = {
         **about,
@@ -140,11 +146,18 @@ def _from_checkpoint(
         seed=0,
     )  # fmt: skip
     own, given = built.network.state_dict().get("pos_embed"), tensors.get("pos_embed")
+    if own is not None and given is not None and own.shape[-1:] != given.shape[-1:]:
+        raise AttndropError(
+            f"{path} is of another model: its tokens are {given.shape[-1]} wide, those of {name} "
+            f"{own.shape[-1]}; give what it was made with, as in --model-arg "
+            f"embed_dim={given.shape[-1]}"
+        )
     if own is not None and given is not None and own.shape != given.shape and not resample:
         raise AttndropError(
             f"{path} has position embeddings of shape {tuple(given.shape)}, the model at "
-            f"{splits.image_size} pixels wants {tuple(own.shape)}: choose the image size that it "
-            "was trained at, or have them resampled with --resample-positions"
+            f"{splits.image_size} pixels wants {tuple(own.shape)}: choose the size that it was "
+            "trained at with --image-size, its patches with --model-arg patch_size=N, or have them "
+            "resampled with --resample-positions"
         )
     notes = load_weights(built, tensors)
     # small sets are mostly learned from scratch with statistics of their own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from attndrop_repro.config.errors import AttndropError
@@ -36,9 +37,10 @@ def export(run: RunDir, out: Path, *, epoch: int | None = None) -> int:
         raise AttndropError(f"{out} exists: name another file, or remove it first")
     learned, state = load_learned(kept_weights(run, epoch))
     tensors = {name: value.contiguous() for name, value in learned.weights.items()}
+    model = run.spec().recipe.model
     metadata = {
         "format": "pt", "run_id": run.run_id, "epoch": str(state["epoch"]),
-        "model": run.spec().recipe.model.name,
+        "model": model.name, "model_args": json.dumps(model.args),
     }  # fmt: skip
     write_bytes(out, save(tensors, metadata=metadata))
     return len(tensors)

@@ -146,3 +146,25 @@ def test_it_can_be_stopped_and_promises_nothing(tmp_path, number, code, word, ar
     assert len(last) == 1
     assert word in last[0]
     assert "go" not in last[0].split()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "noisy"),
+    [
+        (1.0, 0.95, 1.05, False),
+        (0.37, 0.29, 0.69, True),
+        (1.0, 0.8, 1.4, True),
+        (1.2, 1.2, 1.2, True),
+    ],
+)
+def test_what_a_busy_machine_measures_is_doubted(ratio, low, high, noisy):
+    from attndrop_repro.cli.benching import _noisy
+
+    assert _noisy(ratio, low, high) is noisy
+
+
+@pytest.mark.parametrize("kind", ["--loop", "--data"])
+def test_epochs_mean_nothing_there(cli, kind):
+    ran = cli("bench", kind, "--set", "training.epochs=2")
+    assert ran.code == 2
+    assert "--rounds" in ran.err

@@ -287,6 +287,25 @@ def test_a_model_from_elsewhere(cli, tiny):
     assert cli("results", "verify").err == "results: all is well\n"
 
 
+def test_an_exported_model_is_measured_like_its_run(cli, store):
+    assert cli("eval").code == 0
+    ran = cli("export", "--run", "last", "--out", "mine.safetensors")
+    assert ran.code == 0
+    name, *arguments = ran.err.strip().rpartition(", for ")[2].split(", ")
+    command = ["eval", "--checkpoint", "mine.safetensors", "--model", name, "--dataset", "digits"]
+    ran = cli(*command, "--resample-positions")
+    assert ran.code == 1
+    assert "--model-arg" in ran.err
+    given = [part for each in arguments for part in ("--model-arg", each)]
+    ran = cli(*command, *given, "--json")
+    assert ran.code == 0, ran.err
+    ours = {row["metric"]: row["value"] for row in json.loads(ran.out)}
+    run = rows(store, "accuracy")
+    run = run[~run["run_id"].str.startswith("outside--")]
+    assert ours["accuracy"] == pytest.approx(run["value"].item(), abs=0.01)
+    assert cli(*command, "--model-arg", "depth").code == 2
+
+
 def test_two_runs_compared_example_by_example(cli, store):
     assert "has no logits of test: attndrop eval" in cli("compare", "last", "last").err
     assert cli("train", "--recipe", "tiny.yaml", "--seed", "1").code == 0
