@@ -60,6 +60,10 @@ class Handle:
         self._installed = install(model, method)
         self.runtime = self._installed.runtime
 
+    def __repr__(self) -> str:
+        where = type(self.model).__name__
+        return f"<{self.method.name} at work in {where}: {len(self.sites)} places>"
+
     @property
     def sites(self) -> tuple[Site, ...]:
         """Every place of the model where a method can act, in order of depth."""

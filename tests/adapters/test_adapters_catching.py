@@ -214,3 +214,10 @@ def test_two_models_with_two_methods_at_once() -> None:
     assert (len(one.calls), len(two.calls)) == (BY_NAME["vit"].attentions, 0)
     run(second, words)
     assert (len(one.calls), len(two.calls)) == (2, 2)
+
+
+def test_a_handle_says_what_it_is() -> None:
+    model = BY_NAME["vit"].make()
+    handle = attndrop.apply(model, "dropkey+dropout")
+    places = len(handle.sites)
+    assert repr(handle) == f"<dropkey+dropout at work in {type(model).__name__}: {places} places>"
