@@ -54,7 +54,7 @@ def command(
     """Measure the gradient's variance in training mode, and the terms of the paper's lemma 1."""
     from attndrop_repro.config.errors import UsageError
     from attndrop_repro.evaluation.options import default_options
-    from attndrop_repro.evaluation.wanted import measured_epochs
+    from attndrop_repro.evaluation.wanted import measured_epochs, unkept_epochs
 
     if batch_size is not None and "batch" not in (per, perturbation):
         raise UsageError("--batch-size is of --per batch or --perturbation batch")
@@ -72,7 +72,18 @@ def command(
             layers=layers,
         )
 
-    def epochs(spec: RunSpec) -> Epochs:
-        return tuple(epoch) if epoch else measured_epochs("gradvar", spec.recipe)
+    here = session(context)
 
-    measure(session(context), "gradvar", whom.regularised(method), options, epochs, as_json=as_json)
+    def epochs(spec: RunSpec) -> Epochs:
+        if epoch:
+            return tuple(epoch)
+        found = measured_epochs("gradvar", spec.recipe)
+        if absent := unkept_epochs(spec.recipe):
+            kept = ", ".join("the final ones" if e is None else str(e) for e in found)
+            here.say(
+                f"{spec.run_id} kept no weights of epochs {', '.join(map(str, absent))}; "
+                f"measured: {kept}"
+            )
+        return found
+
+    measure(here, "gradvar", whom.regularised(method), options, epochs, as_json=as_json)

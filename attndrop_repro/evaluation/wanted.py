@@ -61,10 +61,29 @@ def units(options: GradvarOptions) -> int:
 
 
 def measured_epochs(kind: str, recipe: Recipe) -> tuple[int | None, ...]:
-    """At which epochs' weights a recipe wants a measurement; None: the final ones."""
-    last = recipe.training.epochs  # --set may have made it fewer than the file has
-    epochs = tuple(e for e in recipe.evaluation.gradient_variance.epochs if e <= last)
-    return epochs if kind == "gradvar" and epochs else (None,)
+    """At which epochs' weights a recipe wants a measurement; None: the final ones.
+
+    Those are measured too where the recipe's list has epochs that are not kept.
+    """
+    listed = recipe.evaluation.gradient_variance.epochs if kind == "gradvar" else ()
+    absent = unkept_epochs(recipe)
+    kept = tuple(epoch for epoch in listed if epoch not in absent)
+    last = recipe.training.epochs if recipe.training.select == "last" else None
+    if not listed:
+        return (None,)
+    return kept if len(kept) == len(listed) or last in kept else (*kept, last)
+
+
+def unkept_epochs(recipe: Recipe) -> tuple[int, ...]:
+    """Epochs at which the recipe wants the gradient's variance, but keeps no weights.
+
+    As where --set has shortened the training, or the list of its snapshots.
+    """
+    training = recipe.training
+    kept = {epoch for epoch in training.snapshots if epoch <= training.epochs}
+    if training.select == "last":
+        kept.add(training.epochs)
+    return tuple(e for e in recipe.evaluation.gradient_variance.epochs if e not in kept)
 
 
 def lacking(kind: str, specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:

@@ -64,13 +64,16 @@ class Measurer:
         """
         from attndrop_repro.evaluation.measure import measure
         from attndrop_repro.evaluation.wanted import Have, wanted
+        from attndrop_repro.training.keeping import final_epoch
         from attndrop_repro.training.restore import kept_weights, load_run
 
+        run = self.store.run_dir(spec.run_id)
         for epoch in epochs:
-            kept_weights(self.store.run_dir(spec.run_id), epoch)
+            kept_weights(run, epoch)
         have, found = Have(self.store), []
         for epoch in epochs:
-            at: dict[str, Any] = {} if epoch is None else {"epoch": epoch}
+            of = final_epoch(run) if epoch is None else epoch
+            at: dict[str, Any] = {} if of is None else {"epoch": of}
             if not force and have.all(spec.run_id, [{**w, **at} for w in wanted(options)]):
                 continue
             subject = load_run(

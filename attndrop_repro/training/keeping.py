@@ -7,6 +7,7 @@ again, to the same bits.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,6 +154,14 @@ class Keeper:
 def final_weights(run: RunDir) -> Path:
     """Where a finished run has the weights that it is judged by."""
     return run.path / _FINAL
+
+
+def final_epoch(run: RunDir) -> int | None:
+    """The epoch that those weights are of; None where there are none, or they are damaged."""
+    try:
+        return int(json.loads((final_weights(run) / "state.json").read_bytes())["epoch"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def save_learned(path: Path, learned: Learned, state: Mapping[str, Any]) -> None:

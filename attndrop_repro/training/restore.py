@@ -12,7 +12,7 @@ from attndrop_repro.data import Splits
 from attndrop_repro.models import PixelModel, Subject
 from attndrop_repro.store.run_dir import RunDir
 from attndrop_repro.store.store import Store
-from attndrop_repro.training.keeping import final_weights, load_learned
+from attndrop_repro.training.keeping import final_epoch, final_weights, load_learned
 from attndrop_repro.training.machine import chosen_device
 
 
@@ -31,7 +31,8 @@ def load_run(
         store: Where the run is.
         run_id: Its name.
         data_dir: Folder with the data set's files.
-        epoch: A snapshot's epoch; None: the final weights, and the run must be finished.
+        epoch: A snapshot's epoch, or that of the final weights; None: the final weights, and the
+            run must be finished.
         device: Where to put the model.
         splits: Its data, if they are loaded already.
 
@@ -66,13 +67,18 @@ def _model(spec: RunSpec, splits: Splits) -> PixelModel:
 
 def kept_weights(run: RunDir, epoch: int | None = None) -> Path:
     """Where a run has the weights of an epoch; None: the final ones, and it must be finished."""
+    status = run.status().get("status")
     if epoch is None:
-        status = run.status().get("status")
         if status != "finished":
             raise AttndropError(f"{run.run_id} is {status or 'new'}, not finished: train it first")
         return final_weights(run)
     kept = run.snapshots()
     if epoch not in kept:
+        final = final_epoch(run) if status == "finished" else None
+        if epoch == final:
+            return final_weights(run)
+        if final is not None:
+            kept = sorted({*kept, final})
         shown = ", ".join(map(str, kept)) or "none"
         raise AttndropError(
             f"{run.run_id} kept no weights of epoch {epoch}; it kept: {shown} (training.snapshots)"
