@@ -232,28 +232,39 @@ def _warn(session: Session, row: Mapping[str, Any]) -> None:
 
 
 def _show(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    from attndrop_repro.cli.output import Column, emit_json, emit_table
+    from attndrop_repro.cli.output import emit_json
 
     if as_json:
         emit_json(list(rows))
         return
     for index, run_id in enumerate(dict.fromkeys(row["run_id"] for row in rows)):
         print(("\n" if index else "") + run_id)
-        of_run = [row for row in rows if row["run_id"] == run_id]
-        shown = [
-            column
-            for column in (
-                Column("metric"), Column("split"), Column("epoch", right=True), Column("attack"),
-                Column("eps_label", right=True), Column("value", right=True),
-                Column("n", right=True),
-            )
-            if any(row.get(column.name) is not None for row in of_run)
-        ]  # fmt: skip
-        emit_table(
-            [Column(c.name.removesuffix("_label"), right=c.right) for c in shown],
-            [[_cell(row.get(column.name)) for column in shown] for row in of_run],
+        emit_measurements([row for row in rows if row["run_id"] == run_id])
+
+
+def emit_measurements(rows: Sequence[Mapping[str, Any]], digits: int = 4) -> None:
+    """A table of a run's measurements, with those columns that any of them has.
+
+    Args:
+        rows: With the names of the store's columns.
+        digits: Significant ones of the values.
+    """
+    from attndrop_repro.cli.output import Column, emit_table
+
+    shown = [
+        column
+        for column in (
+            Column("metric"), Column("split"), Column("epoch", right=True), Column("attack"),
+            Column("norm"), Column("eps_label", right=True), Column("steps", right=True),
+            Column("restarts", right=True), Column("value", right=True), Column("n", right=True),
         )
+        if any(row.get(column.name) is not None for row in rows)
+    ]  # fmt: skip
 
+    def cell(value: object) -> object:
+        return f"{value:.{digits}g}" if isinstance(value, float) else value
 
-def _cell(value: object) -> object:
-    return f"{value:.4g}" if isinstance(value, float) else value
+    emit_table(
+        [Column(c.name.removesuffix("_label"), right=c.right) for c in shown],
+        [[cell(row.get(column.name)) for column in shown] for row in rows],
+    )

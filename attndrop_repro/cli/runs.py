@@ -52,7 +52,8 @@ def table(context: typer.Context, as_json: Json = False) -> None:
 @group.command(epilog="Example: attndrop runs show last --json")
 def show(context: typer.Context, run: Run, as_json: Json = False) -> None:
     """One run: state, settings, measurements, and how to go on with it."""
-    from attndrop_repro.cli.output import Column, emit_fields, emit_json, emit_table
+    from attndrop_repro.cli.measuring import emit_measurements
+    from attndrop_repro.cli.output import emit_fields, emit_json
     from attndrop_repro.experiments import runs
 
     here = session(context)
@@ -81,12 +82,7 @@ def show(context: typer.Context, run: Run, as_json: Json = False) -> None:
     emit_fields((name, value) for name, value in fields if value is not None)
     if found["measurements"]:
         print()
-        emit_table(
-            [Column("metric"), Column("split"), Column("epoch", right=True), Column("attack"),
-             Column("eps", right=True), Column("value", right=True), Column("n", right=True)],
-            [(row["metric"], row["split"], row["epoch"], row["attack"], row["eps_label"],
-              f"{row['value']:.5g}", row["n"]) for row in found["measurements"]],
-        )  # fmt: skip
+        emit_measurements(found["measurements"], digits=5)
 
 
 @group.command(epilog="Example: attndrop runs diff digits-vit--none--s0 digits-vit--dropkey--s0")

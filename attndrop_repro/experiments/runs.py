@@ -38,7 +38,10 @@ def whole(store: Store, run: RunDir) -> dict[str, Any]:
     status = run.status()
     frame = store.frame()
     rows = frame[frame["run_id"] == run.run_id]
-    kept = ["metric", "split", "epoch", "attack", "eps_label", "value", "n"]
+    kept = [
+        "metric", "split", "epoch", "attack", "norm", "eps_label", "steps", "restarts", "value",
+        "n",
+    ]  # fmt: skip
     measurements = rows[kept].astype(object).where(rows[kept].notna(), None).to_dict("records")
     return {
         "run_id": run.run_id,
