@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -106,7 +107,22 @@ def command(
             save_adversarial=folder,
         )
 
+    here = session(context)
+
+    def say_where(rows: Sequence[Mapping[str, Any]]) -> None:
+        if save_adversarial is None:
+            return
+        runs = {str(row["run_id"]) for row in rows}
+        if whom.elsewhere:
+            place = str(save_adversarial)
+        elif len(runs) == 1:
+            place = str(save_adversarial / runs.pop())
+        else:
+            place = f"{save_adversarial}, in a folder for each run"
+        count = sum(len(row["detail"]["adversarial"]) for row in rows)
+        here.say(f"wrote {count} files of adversarial examples and pictures to {place}")
+
     measure(
-        session(context), "attack", whom.regularised(method), options, lambda spec: (None,),
-        as_json=as_json,
+        here, "attack", whom.regularised(method), options, lambda spec: (None,), as_json=as_json,
+        after=say_where,
     )  # fmt: skip

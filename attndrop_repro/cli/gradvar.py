@@ -80,8 +80,9 @@ def command(
         found = measured_epochs("gradvar", spec.recipe)
         if absent := unkept_epochs(spec.recipe):
             kept = ", ".join("the final ones" if e is None else str(e) for e in found)
+            these = "epoch" if len(absent) == 1 else "epochs"
             here.say(
-                f"{spec.run_id} kept no weights of epochs {', '.join(map(str, absent))}; "
+                f"{spec.run_id} kept no weights of {these} {', '.join(map(str, absent))}; "
                 f"measured: {kept}"
             )
         return found

@@ -133,6 +133,7 @@ def measure(
     epochs: Callable[[RunSpec], Epochs],
     *,
     as_json: bool,
+    after: Callable[[Sequence[Mapping[str, Any]]], None] | None = None,
 ) -> None:
     """Measures, prints what is new, and fails if a run could not be measured.
 
@@ -143,6 +144,7 @@ def measure(
         options: What to measure of a run; of a model from elsewhere, when called with None.
         epochs: At which weights of a run.
         as_json: Rows as JSON instead of a table.
+        after: Is told the new rows, if there are any, once they are shown.
     """
     if target.elsewhere:
         rows, failed = _elsewhere(session, kind, target, options(None)), 0
@@ -155,6 +157,8 @@ def measure(
     if not rows and not failed:
         whom = "it was" if asked == 1 else f"all {asked} runs were"
         session.say(f"nothing to do: {whom} measured before; --force measures again")
+    if rows and after is not None:
+        after(rows)
     for row in rows:
         _warn(session, row)
     if failed:
