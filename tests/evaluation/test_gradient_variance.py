@@ -55,7 +55,7 @@ class Replay(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.rand:
             size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
-            return self._next(tuple(size))
+            return self._next(tuple(size), kwargs.get("dtype"))
         if func is F.dropout:
             x, p = args[0], args[1] if len(args) > 1 else kwargs["p"]
             return x * (self._next(tuple(x.shape)) >= p) / (1 - p) if p else x
@@ -65,9 +65,10 @@ class Replay(TorchFunctionMode):
             return weights * (self._next(tuple(weights.shape)) >= p) / (1 - p) @ v
         return func(*args, **kwargs)
 
-    def _next(self, shape):
+    def _next(self, shape, dtype=None):
         self.calls += 1
-        return torch.from_numpy(np.asarray(self.give(self.calls - 1, shape)))
+        kind = np.float64 if dtype == torch.float64 else np.float32
+        return torch.from_numpy(np.asarray(self.give(self.calls - 1, shape, kind)))
 
 
 def loop(model, method, settings, draws, seed=0):
@@ -87,9 +88,9 @@ def loop(model, method, settings, draws, seed=0):
         rows = []
         for i, (x, y) in enumerate(pairs):
 
-            def give(call, shape, draw=draw, i=i):
+            def give(call, shape, kind, draw=draw, i=i):
                 stream = numpy_stream(seed, "gradient-variance", draw, call)
-                return stream.random((len(X), *shape), np.float32)[i]
+                return stream.random((len(X), *shape), kind)[i]
 
             with Replay(give):
                 rows.append(flat(handle.loss(x, y, F.cross_entropy)))
