@@ -75,6 +75,8 @@ def attention_class(base: type[nn.Module]) -> type[nn.Module]:
             assert bound.site is not None
 
             def make_tap(call: AttentionCall) -> AttentionTap:
+                if _packed_otherwise(self, intercept.mapped, call):
+                    return AttentionTap(call, x, None, None, None)
                 w_q, w_k, w_v = projections(self) or (None, None, None)
                 made, own = mapped(self, intercept.mapped, call)
                 return AttentionTap(call, x, w_q, w_k, w_v, made, own=own)
@@ -136,6 +138,20 @@ def mapped(
         return (None, False) if made is None else _thirds(made, call)
     q, k, v = (by_weight.get(id(weight)) for weight in projections(module) or (None,) * 3)
     return (None if q is None or k is None or v is None else (q, k, v)), False
+
+
+def _packed_otherwise(
+    module: nn.Module, by_weight: Mapping[int, Mapped], call: AttentionCall
+) -> bool:
+    """Whether its values are seen not to be the last third of what one layer makes: MaxViT's."""
+    qkv = getattr(module, "qkv", None)
+    made = by_weight.get(id(qkv.weight)) if isinstance(qkv, nn.Linear) else None
+    if made is None or not possible():
+        return False
+    y, v = made.y, call.v
+    if v.untyped_storage().data_ptr() != y.untyped_storage().data_ptr():
+        return False  # a copy tells nothing
+    return bool(v.storage_offset() - y.storage_offset() != 2 * (y.shape[-1] // 3))
 
 
 def _thirds(made: Mapped, call: AttentionCall) -> tuple[Three[Mapped], bool]:

@@ -9,6 +9,7 @@ from support.models import BY_NAME, images, liven, vit
 from torch import Tensor, nn
 
 import attndrop_repro as attndrop
+from attndrop_repro.config.errors import AttndropError
 from attndrop_repro.methods.penalties import Seen
 from attndrop_repro.methods.taps import Mapped
 
@@ -97,6 +98,33 @@ def test_inference_mode() -> None:
             handle.loss(images(2), None, lambda z, _: z.sum())
         seen.append(handle.parts["penalty"].item())
     assert seen[0] == pytest.approx(seen[1], rel=1e-5)
+
+
+class ByHead(nn.Module):
+    """Queries, keys and values of one head side by side, as MaxViT has them."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.qkv, self.proj = (
+            heads,
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
+
+    def forward(self, x: Tensor, attn_mask: Any = None, is_causal: bool = False) -> Tensor:
+        packed = self.qkv(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        q, k, v = packed.chunk(3, -1)
+        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("name", ["explicit-dropout", "arora"])
+def test_projections_that_are_packed_otherwise_are_refused(name: str) -> None:
+    network = vit(patch_size=4, depth=1).train()
+    block: Any = network.blocks[0]  # type: ignore[index]
+    block.attn = ByHead(block.attn.qkv.in_features, block.attn.num_heads)
+    handle = attndrop.apply(network, name, targets="v")
+    with pytest.raises(AttndropError, match="which this kind of model does not show"):
+        handle.loss(images(2), None, lambda z, _: z.sum())
 
 
 class Adapted(nn.Linear):
