@@ -24,6 +24,8 @@ from attndrop_repro.functional.joint_projection import joint_projection
 from attndrop_repro.methods.call import AttentionCall, AttentionKind
 from attndrop_repro.methods.taps import AttentionTap, Mapped
 
+# attentions that show nobody their queries, keys and values
+_KNOWN = {("timm.layers.attention", "Attention"), ("attndrop_repro.models.vit7", "Attention")}
 T = TypeVar("T")
 Three = tuple[T, T, T]
 
@@ -50,8 +52,7 @@ def find(tree: Tree, path: str, module: nn.Module) -> list[Found] | None:
 
 def attention_class(base: type[nn.Module]) -> type[nn.Module]:
     """An attention whose training forward lets the method in."""
-    # timm's own, of which it is known that it shows nobody its queries, keys and values
-    known = (base.__module__, base.__qualname__) == ("timm.layers.attention", "Attention")
+    known = (base.__module__, base.__qualname__) in _KNOWN
 
     class Attention(base):  # type: ignore[misc, valid-type]
         @property
@@ -176,7 +177,7 @@ def _unwatched(module: nn.Module) -> bool:
         return False
     norms = [getattr(module, name, None) for name in ("q_norm", "k_norm")]
     return (
-        all(type(norm) is nn.Identity for norm in norms)
+        all(norm is None or type(norm) is nn.Identity for norm in norms)
         and not any(layer._forward_hooks for layer in (qkv, *norms) if layer is not None)
         and not torch.nn.modules.module._global_forward_hooks
     )

@@ -9,6 +9,8 @@ from support.models import images, liven, vit
 from torch import Tensor, nn
 
 import attndrop_repro as attndrop
+from attndrop_repro import models
+from attndrop_repro.config.recipe import Model
 from attndrop_repro.functional import attention_by_rows as by_rows
 from attndrop_repro.functional.attention_by_rows import Change, attention_by_rows
 from attndrop_repro.functional.joint_projection import apart, joint_projection
@@ -24,6 +26,14 @@ def three() -> tuple[Tensor, Three]:
     x = torch.randn(B, N, H * D, dtype=torch.float64, requires_grad=True)
     q, k, v = layer(x).reshape(B, N, 3, H, D).permute(2, 0, 3, 1, 4).unbind(0)
     return x, (q, k, v)
+
+
+def vit7() -> nn.Module:
+    """The explicit-dropout paper's model, of two layers."""
+    return models.build(
+        Model(name="vit7", args={"depth": 2}), classes=("a", "b"), image_size=16, channels=3,
+        mean=(0.5,) * 3, std=(0.5,) * 3, seed=0,
+    )  # fmt: skip
 
 
 class Reversed(torch.autograd.Function):
@@ -160,10 +170,11 @@ def test_what_others_see_gets_its_gradient(
     torch.testing.assert_close(*found, rtol=0, atol=1e-13)
 
 
-def test_used_in_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", [lambda: vit(patch_size=4, depth=2), vit7], ids=["timm", "vit7"])
+def test_used_in_a_model(make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
     """And the gradients of its weights are those without it."""
     found = []
-    net = liven(vit(patch_size=4, depth=2)).double().train()
+    net = liven(make()).double().train()
     handle = attndrop.apply(net, "dropkey", p=0.3)
     for way in (joint_projection, lambda q, k, v: None):
         seen: list[bool] = []
