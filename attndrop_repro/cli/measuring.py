@@ -149,7 +149,7 @@ def measure(
     if target.elsewhere:
         rows, failed = _elsewhere(session, kind, target, options(None)), 0
         asked = 1
-    elif target.from_logits and (target.run or "").startswith("outside--"):
+    elif target.from_logits and _of_elsewhere(target.run):
         rows, failed, asked = _from_logits(session, str(target.run), options(None)), 0, 1
     else:
         rows, failed, asked = _runs(session, kind, target, options, epochs)
@@ -213,6 +213,13 @@ def _elsewhere(
             kind, subject, session.store(), options=options, progress=progress, force=target.force
         )
     return [{"run_id": subject.columns["run_id"], **row} for row in rows]
+
+
+def _of_elsewhere(run: str | None) -> bool:
+    """Whether a run's name is one of a model from elsewhere."""
+    from attndrop_repro.store.schema import OUTSIDE
+
+    return run is not None and run.startswith(OUTSIDE)
 
 
 def _from_logits(session: Session, run: str, options: Options) -> list[dict[str, Any]]:

@@ -12,12 +12,11 @@ from attndrop_repro.config.spec import RunSpec
 from attndrop_repro.evaluation import metrics
 from attndrop_repro.evaluation.options import CalibrateOptions, EvalOptions
 from attndrop_repro.store.logits import Logits, load_logits
-from attndrop_repro.store.schema import Measurement
+from attndrop_repro.store.schema import OUTSIDE, Measurement
 
 if TYPE_CHECKING:
     from attndrop_repro.store import Store
 
-OUTSIDE = "outside--"  # how the names of models from elsewhere begin
 _OF_THE_MODEL = (
     "run_id", "suite", "task", "dataset", "model", "method", "settings", "precision", "device",
     "threads", "status", "config_hash", "code_version",

@@ -52,6 +52,8 @@ SCHEMA = pa.schema(
 
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 
+OUTSIDE = "outside--"  # how the run ids of what was not trained here begin
+
 # What `bench` writes, under run ids `outside--...`, with label and settings in `detail`:
 #   step_time_ratio, images_per_second, peak_memory_mb   whole steps; n: images a step
 #   attention_time_ratio, attention_memory_mb            one attention; n: tokens; memory it adds
@@ -86,4 +88,4 @@ class Measurement(TypedDict, total=False):
 
 def outside_id(model: str, digest: str) -> str:
     """What the rows of a model from elsewhere are called; a name of files too."""
-    return f"outside--{re.sub(r'[^A-Za-z0-9._+-]+', '-', model)}--{digest}"
+    return f"{OUTSIDE}{re.sub(r'[^A-Za-z0-9._+-]+', '-', model)}--{digest}"

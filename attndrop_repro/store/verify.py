@@ -19,6 +19,7 @@ from attndrop_repro.store.atomic import TEMPORARY, read_json, writer_lives
 from attndrop_repro.store.logits import load_logits
 from attndrop_repro.store.measurements import Part, parse_name, read_part
 from attndrop_repro.store.run_dir import SEALED, RunDir
+from attndrop_repro.store.schema import OUTSIDE
 
 if TYPE_CHECKING:
     from attndrop_repro.store.store import Store
@@ -185,7 +186,7 @@ def _rows(parts: list[Part], hashes: dict[str, str]) -> Iterator[Finding]:
         pairs = part.table.select(["run_id", "config_hash"]).group_by(["run_id", "config_hash"])
         for row in pairs.aggregate([]).to_pylist():
             run_id, config_hash = row["run_id"], row["config_hash"]
-            if run_id in told or run_id is None or run_id.startswith("outside--"):
+            if run_id in told or run_id is None or run_id.startswith(OUTSIDE):
                 continue
             if run_id not in hashes and not _removed(part, run_id, parts):
                 told.add(run_id)
